@@ -1,0 +1,90 @@
+"""The one protocol that cuda, cpu and replay devices follow. Lives inside the worker process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.build.artifact import Artifact
+from autotune.devices.identity import DeviceIdentity
+from autotune.measurement import Timing
+from autotune.plan import Buffer, LaunchPlan
+
+
+@dataclass(frozen=True)
+class TimingBudget:
+    """How long to time. Repeats go on until the median is stable or a limit is reached.
+
+    `give_up_above_ms`: stop after a few repeats when even the fastest is slower than this (it cannot win).
+    """
+
+    min_repeats: int = 7
+    max_repeats: int = 200
+    max_seconds: float = 0.5
+    warmup: int = 2
+    relative_spread: float = 0.01  # stop once the interquartile range over the median is below this
+    give_up_above_ms: float | None = None
+
+
+class Program(Protocol):
+    """A loaded binary. Opaque to the caller; `close` unloads it."""
+
+    def close(self) -> None:
+        """Unload."""
+
+
+class Device(Protocol):
+    """Buffers are named; a plan's arguments refer to them by name."""
+
+    identity: DeviceIdentity
+
+    def environment(self) -> Mapping[str, str]:
+        """Driver, device title, host: what a record needs to be repeated."""
+
+    def allocate(self, buffers: Sequence[Buffer]) -> None:
+        """Make exactly these buffers exist; those unchanged in name, dtype and size keep their content."""
+
+    def upload(self, name: str, data: NDArray[Any]) -> None:
+        """Copy a 1-D array of the buffer's element type and length into it."""
+
+    def poison(self, name: str) -> None:
+        """Fill with 0xFF bytes, which is NaN in every floating dtype."""
+
+    def download(self, name: str) -> NDArray[Any]:
+        """The buffer's content as a 1-D array of its element type (`np.float16`, `ml_dtypes.bfloat16`, …)."""
+
+    def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
+        """Load a binary and prepare its kernels (shared-memory limits).
+
+        Raises:
+            LaunchError: the device refuses it; for shared memory the message says asked and available.
+        """
+
+    def run(self, program: Program, plan: LaunchPlan) -> None:
+        """All steps of the plan once, then synchronise.
+
+        Raises:
+            LaunchError: a step failed.
+        """
+
+    def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
+        """Median time of the whole plan (all steps), L2 flushed before each repeat.
+
+        Raises:
+            LaunchError: a step failed.
+        """
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy element type of `fp16`, `bf16`, `fp32`, `fp64` or `int32`."""
+    import ml_dtypes
+
+    names: dict[str, Any] = {
+        "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "fp64": np.float64, "int32": np.int32,
+    }  # fmt: skip
+    return np.dtype(names[dtype])
