@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autotune.build.artifact import Artifact
@@ -53,7 +52,7 @@ class Device(Protocol):
         """Fill with 0xFF bytes, which is NaN in every floating dtype."""
 
     def download(self, name: str) -> NDArray[Any]:
-        """The buffer's content as a 1-D array of its element type (`np.float16`, `ml_dtypes.bfloat16`, …)."""
+        """The buffer's content as a 1-D array of its element type (`autotune.dtypes.numpy_dtype`)."""
 
     def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
         """Load a binary and prepare its kernels (shared-memory limits).
@@ -78,13 +77,3 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Free everything."""
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy element type of `fp16`, `bf16`, `fp32`, `fp64` or `int32`."""
-    import ml_dtypes
-
-    names: dict[str, Any] = {
-        "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "fp64": np.float64, "int32": np.int32,
-    }  # fmt: skip
-    return np.dtype(names[dtype])

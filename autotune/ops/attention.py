@@ -1,0 +1,184 @@
+"""The attention ops `forward` and `backward`.
+
+Logical shapes are always (B, NH, T, HS); `layout` says how that lies in memory:
+`bthd` (B,T,NH,HS), `bhtd` (B,NH,T,HS), `packed` (B,T,NH+2·NH_kv,HS) with Q, K and V in one buffer,
+which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
+"""
+
+import math
+
+import numpy as np
+
+from autotune.errors import ProblemError
+from autotune.ops.base import Arrays, Field, Op, contiguous
+from autotune.plan import Role, TensorSpec
+from autotune.problem import Problem
+from autotune.reference import attention as reference
+from autotune.reference.inputs import normal
+
+DTYPES = ("fp16", "bf16", "fp32")
+LAYOUTS = ("bthd", "bhtd", "packed")
+
+FIELDS = (
+    Field("B", "int", 4, help="batch size"),
+    Field("NH", "int", 12, help="query heads"),
+    Field("NH_kv", "int", default_from="NH", help="key and value heads (grouped-query attention); default NH"),
+    Field("T", "int", 1024, help="query length"),
+    Field("T_kv", "int", default_from="T", help="key length; default T"),
+    Field("HS", "int", 64, help="head size", maximum=4096),
+    Field("dtype", "choice", "fp16", choices=DTYPES, help="element type"),
+    Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
+    Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
+)
+
+_EMULATED_FLOPS = 0.8e9
+"""What the emulator executes in about a second."""
+
+_SHARES = ((2, 2, 3), (2, 2, 2), (2, 2, 1), (1, 2, 2), (1, 2, 1), (1, 1, 2), (1, 1, 1))
+"""Batches, key heads and query heads a key head that are kept, the most telling first."""
+
+
+class Attention(Op):
+    """What `forward` and `backward` share."""
+
+    fields = FIELDS
+    exact_fields = ("HS", "dtype", "causal", "layout")
+
+    def check(self, problem: Problem) -> None:
+        """NH divisible by NH_kv; packed needs as many keys as queries."""
+        NH, NH_kv = problem.integer("NH"), problem.integer("NH_kv")
+        if NH % NH_kv:
+            raise ProblemError(f"NH={NH} is not divisible by NH_kv={NH_kv}; every key head serves NH/NH_kv query heads")
+        if problem["layout"] == "packed" and problem["T"] != problem["T_kv"]:
+            raise ProblemError(
+                f"layout=packed keeps Q, K and V in one buffer, so T_kv={problem['T_kv']} must equal T={problem['T']}"
+            )
+
+    def scalars(self, problem: Problem) -> dict[str, float]:
+        """`scale` = 1/sqrt(HS)."""
+        return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
+
+    def emulated(self, problem: Problem) -> Problem:
+        """Fewer batches and heads, whole sequences, the group size kept up to 3."""
+        group = problem.integer("NH") // problem.integer("NH_kv")
+        for b, kv, g in _SHARES:
+            heads = min(kv, problem.integer("NH_kv"))
+            share = problem.replace(B=min(b, problem.integer("B")), NH_kv=heads, NH=heads * min(g, group))
+            if self.flops(share) <= _EMULATED_FLOPS:
+                return share
+        return problem.replace(B=1, NH_kv=1, NH=1)
+
+    def units(self, problem: Problem) -> int:
+        """One per batch and key head."""
+        return problem.integer("B") * problem.integer("NH_kv")
+
+    def unit_problem(self, problem: Problem) -> Problem:
+        """One key head with the query heads it serves."""
+        return problem.replace(B=1, NH=problem.integer("NH") // problem.integer("NH_kv"), NH_kv=1)
+
+    def unit(self, problem: Problem, arrays: Arrays, index: int) -> Arrays:
+        """Slices (1, group, …) of query-side arrays and (1, 1, …) of key-side ones."""
+        NH, NH_kv = problem.integer("NH"), problem.integer("NH_kv")
+        b, head = divmod(index, NH_kv)
+        group = NH // NH_kv
+        sides = {name: 1 if name in ("k", "v", "dk", "dv") else group for name in arrays}
+        return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
+
+    def _pairs(self, problem: Problem) -> float:
+        """(query, key) pairs in all heads by the field's convention: T·T_kv, halved when causal."""
+        pairs = problem.integer("B") * problem.integer("NH") * problem.integer("T") * problem.integer("T_kv")
+        return pairs / 2 if problem["causal"] else float(pairs)
+
+
+def _qkv(problem: Problem, role: Role, prefix: str = "") -> tuple[TensorSpec, ...]:
+    """Q, K and V (or their gradients) as the layout places them."""
+    NH, NH_kv, HS = (problem.integer(name) for name in ("NH", "NH_kv", "HS"))
+    if problem["layout"] != "packed":
+        return tuple(_tensor(problem, prefix + name, name == "q", role) for name in ("q", "k", "v"))
+    B, T, dtype, row = problem.integer("B"), problem.integer("T"), problem.dtype, (NH + 2 * NH_kv) * HS
+    strides = (T * row, HS, row, 1)
+    places = (("q", NH, 0), ("k", NH_kv, NH * HS), ("v", NH_kv, (NH + NH_kv) * HS))
+    return tuple(
+        TensorSpec(prefix + name, (B, heads, T, HS), strides, dtype, role, f"{prefix}qkv", offset)
+        for name, heads, offset in places
+    )
+
+
+def _tensor(problem: Problem, name: str, query_side: bool, role: Role) -> TensorSpec:
+    B, HS = problem.integer("B"), problem.integer("HS")
+    heads, length = (problem.integer(n) for n in (("NH", "T") if query_side else ("NH_kv", "T_kv")))
+    by_head = (heads * length * HS, length * HS, HS, 1)
+    by_row = (length * heads * HS, HS, heads * HS, 1)
+    strides = by_head if problem["layout"] == "bhtd" else by_row
+    return TensorSpec(name, (B, heads, length, HS), strides, problem.dtype, role, name)
+
+
+def _lse(problem: Problem, role: Role) -> TensorSpec:
+    shape = (problem.integer("B"), problem.integer("NH"), problem.integer("T"))
+    return TensorSpec("lse", shape, contiguous(shape), "fp32", role, "lse")
+
+
+class Forward(Attention):
+    """O = softmax(scale·QKᵀ)·V and the natural log-sum-exp of every row."""
+
+    name = "forward"
+    summary = "attention forward: out and log-sum-exp from q, k, v"
+    error_factor = 2.0
+
+    def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
+        """q, k, v -> out, lse."""
+        out = _tensor(problem, "out", True, "output")
+        return (*_qkv(problem, "input"), out, _lse(problem, "output"))
+
+    def inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Standard normal q, k, v."""
+        return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
+
+    def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """float64, row blocks."""
+        return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
+
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """float32 accumulation, P and O rounded to the dtype."""
+        scale = self.scalars(problem)["scale"]
+        return reference.forward(inputs, bool(problem["causal"]), scale, low_precision=problem.dtype)
+
+    def flops(self, problem: Problem) -> float:
+        """Two matrix products."""
+        return 4.0 * self._pairs(problem) * problem.integer("HS")
+
+
+class Backward(Attention):
+    """dQ, dK, dV from dO, with O and the log-sum-exp saved by the forward pass."""
+
+    name = "backward"
+    summary = "attention backward: dq, dk, dv from q, k, v, out, lse, dout"
+    error_factor = 3.0
+
+    def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
+        """q, k, v, out, lse, dout -> dq, dk, dv."""
+        saved = (_tensor(problem, "out", True, "input"), _lse(problem, "input"))
+        dout = _tensor(problem, "dout", True, "input")
+        return (*_qkv(problem, "input"), *saved, dout, *_qkv(problem, "output", "d"))
+
+    def inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Standard normal q, k, v, dout; out and lse from a float32 forward pass, rounded as stored."""
+        arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
+        scale = self.scalars(problem)["scale"]
+        forward = reference.forward(arrays, bool(problem["causal"]), scale, low_precision="fp32")
+        dout = _tensor(problem, "dout", True, "input")
+        out = forward["out"].astype(arrays["q"].dtype)
+        return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32), "dout": normal(dout, seed + 3)}
+
+    def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """float64, row blocks."""
+        return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
+
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """float32 accumulation, P and dS rounded to the dtype."""
+        scale = self.scalars(problem)["scale"]
+        return reference.backward(inputs, bool(problem["causal"]), scale, low_precision=problem.dtype)
+
+    def flops(self, problem: Problem) -> float:
+        """2.5 times forward: five matrix products."""
+        return 10.0 * self._pairs(problem) * problem.integer("HS")

@@ -1,0 +1,162 @@
+"""What the engine knows of an op: its fields, its tensors, and how to make inputs and a reference result."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import ProblemError
+from autotune.plan import TensorSpec
+from autotune.problem import Problem
+from autotune.values import DTYPE_SIZE, Value
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an op's problems.
+
+    `default_from` names another field whose value is the default (NH_kv takes NH's).
+    """
+
+    name: str
+    kind: Literal["int", "bool", "choice"]
+    default: Value | None = None
+    default_from: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 1
+    maximum: int = 2**31 - 1
+    help: str = ""
+
+    def parse(self, op: str, value: Value) -> Value:
+        """The value in the field's type; text from a command line is converted.
+
+        Raises:
+            ProblemError: it is not one.
+        """
+        if self.kind == "choice":
+            return self._choice(op, value)
+        return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
+
+    def _choice(self, op: str, value: Value) -> str:
+        if value not in self.choices:
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not one of {', '.join(self.choices)}")
+        return str(value)
+
+    def _bool(self, op: str, value: Value) -> bool:
+        known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        text = str(value).lower()
+        if text not in known:
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
+        return known[text]
+
+    def _int(self, op: str, value: Value) -> int:
+        try:
+            number = int(value) if isinstance(value, str) else value
+        except ValueError:
+            number = value
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
+        if not self.minimum <= number <= self.maximum:
+            limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
+            raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
+        return int(number)
+
+
+class Op(ABC):
+    """An op. The engine handles attention and a user's own kernels through this class alone.
+
+    Arrays have the tensors' logical shapes; the order of dimensions in memory is in `TensorSpec.strides`.
+    """
+
+    name: str
+    summary: str
+    fields: tuple[Field, ...]
+    exact_fields: tuple[str, ...]
+    """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
+    error_factor: float
+    """k in max|got - reference| <= k * max|low_precision - reference| + atol."""
+
+    def problem(self, **given: Value) -> Problem:
+        """A problem from some fields; the others take their defaults.
+
+        Raises:
+            ProblemError: an unknown field, a value out of range, or fields that contradict one another.
+        """
+        unknown = given.keys() - {field.name for field in self.fields}
+        if unknown:
+            names = ", ".join(field.name for field in self.fields)
+            raise ProblemError(f"op {self.name!r} has no field {sorted(unknown)[0]!r}; its fields are {names}")
+        values: dict[str, Value] = {}
+        for field in self.fields:
+            values[field.name] = field.parse(self.name, self._value(field, given, values))
+        problem = Problem(self.name, tuple(values.items()))
+        self.check(problem)
+        return problem
+
+    def _value(self, field: Field, given: Mapping[str, Value], values: Mapping[str, Value]) -> Value:
+        if field.name in given:
+            return given[field.name]
+        default = values[field.default_from] if field.default_from else field.default
+        if default is None:
+            raise ProblemError(f"op {self.name!r} needs a value for {field.name}")
+        return default
+
+    def check(self, problem: Problem) -> None:
+        """Raise ProblemError where fields contradict one another."""
+
+    @abstractmethod
+    def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
+        """Inputs and outputs with their places in memory."""
+
+    def scalars(self, problem: Problem) -> dict[str, float]:  # noqa: ARG002 - most ops have none
+        """Float arguments of the op itself (the softmax scale)."""
+        return {}
+
+    @abstractmethod
+    def inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Inputs by tensor name, in the tensor's dtype and logical shape."""
+
+    @abstractmethod
+    def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """Outputs in float64, computed from exactly these inputs."""
+
+    @abstractmethod
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """Outputs (as float64) when intermediates are rounded as a good kernel of this dtype rounds them."""
+
+    @abstractmethod
+    def flops(self, problem: Problem) -> float:
+        """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
+
+    def nbytes(self, problem: Problem) -> float:
+        """Compulsory bytes: each input read once, each output written once."""
+        return float(sum(np.prod(t.shape) * DTYPE_SIZE[t.dtype] for t in self.tensors(problem)))
+
+    def emulated(self, problem: Problem) -> Problem:
+        """The smaller problem that the emulator executes in its place."""
+        return problem
+
+    def units(self, problem: Problem) -> int:  # noqa: ARG002
+        """Into how many independent pieces a result can be checked."""
+        return 1
+
+    def unit_problem(self, problem: Problem) -> Problem:
+        """The problem of one such piece."""
+        return problem
+
+    def unit(self, problem: Problem, arrays: Arrays, index: int) -> Arrays:  # noqa: ARG002
+        """Views of one piece, in the logical shapes of `unit_problem`."""
+        return arrays
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major element strides."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))
