@@ -1,0 +1,48 @@
+// What happens to a score between q·k and the softmax: the scale and the mask. Every family of attention kernels
+// asks this header which keys a query sees, so that a new kind of score is written once.
+#pragma once
+
+/// Scores of one (batch, head) matrix: T queries by T_kv keys. A causal mask is aligned bottom-right: query i sees
+/// key j if j <= i + T_kv - T, so the last query sees every key and the first T - T_kv queries may see none.
+template <bool CAUSAL>
+struct Scores {
+    int T;
+    int T_kv;
+    float scale;  // > 0
+
+    /// Keys past which no query up to `query` sees anything; 0 where those queries see no key at all.
+    __device__ __forceinline__ int keys_seen(int query) const
+    {
+        if constexpr (CAUSAL) return max(0, min(T_kv, query + T_kv - T + 1));
+        return T_kv;
+    }
+
+    /// The first query that sees `key`; queries before it do not. T or more where no query sees it.
+    __device__ __forceinline__ int first_query(int key) const
+    {
+        if constexpr (CAUSAL) return max(0, key + T - T_kv);
+        return 0;
+    }
+
+    /// Whether `query` sees `key`. Positions outside the matrix are not visible.
+    __device__ __forceinline__ bool visible(int query, int key) const
+    {
+        if constexpr (CAUSAL) {
+            if (key > query + T_kv - T) return false;
+        }
+        return query < T && key < T_kv;
+    }
+
+    /// Whether every query in [query, query_end) sees every key in [key, key_end): the tile needs no mask.
+    __device__ __forceinline__ bool all_visible(int query, int query_end, int key, int key_end) const
+    {
+        (void)key;
+        return query_end <= T && key_end <= keys_seen(query);
+    }
+
+    /// The score of a visible pair as a natural exponent: softmax is exp(score - max).
+    __device__ __forceinline__ float score(float dot) const { return dot * scale; }
+
+    /// d(score) -> d(q·k).
+    __device__ __forceinline__ float score_gradient(float gradient) const { return gradient * scale; }
+};

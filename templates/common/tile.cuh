@@ -1,0 +1,102 @@
+// Tiles in shared memory and products of tiles in registers, for kernels that multiply with fp32 FMAs.
+#pragma once
+
+#include "common/types.cuh"
+
+/// Where a thread stands in a block whose warps each own consecutive rows of a tile: LANES_N lanes lie across the
+/// columns, 32 / LANES_N down the rows. A thread owns rows row(i) and columns col(j), so that neighbouring lanes
+/// touch neighbouring rows and columns. INTERLEAVED puts two rows into each group of lanes that shared memory serves
+/// together, which halves the distinct column operands among them.
+template <int LANES_N_, bool INTERLEAVED>
+struct Lanes {
+    static constexpr int LANES_N = LANES_N_;
+    static constexpr int LANES_M = 32 / LANES_N;
+    static constexpr int LOW_BIT = INTERLEAVED && LANES_M > 1 ? 2 : 1;  // lane bits LOW_BIT.. are the column
+    static constexpr int HIGH_BIT = LOW_BIT * LANES_N;
+
+    int warp = threadIdx.x / 32;
+    int m = LOW_BIT == 2 ? threadIdx.x % 2 + threadIdx.x % 32 / HIGH_BIT * 2 : threadIdx.x % 32 / HIGH_BIT;
+    int n = threadIdx.x % HIGH_BIT / LOW_BIT;
+};
+
+/// Copies a ROWS x COLS tile to shared memory as floats (row stride STRIDE). Rows from `rows` on become 0, so that
+/// whatever lies in memory beyond them cannot leak into products. Called by all THREADS threads; no barrier inside.
+template <int ROWS, int COLS, int STRIDE, int VEC, int THREADS, class T>
+__device__ __forceinline__ void stage(float* tile, const T* from, long long row_stride, long long col_stride, int rows,
+                                      bool vectors)
+{
+    if (vectors) {
+        constexpr int CHUNKS = COLS / VEC;
+        constexpr int WIDTH = float_width(STRIDE) < VEC ? float_width(STRIDE) : VEC;
+#pragma unroll
+        for (int first = 0; first < ROWS * CHUNKS; first += THREADS) {
+            const int chunk = first + threadIdx.x;
+            const int row = chunk / CHUNKS;
+            const int col = chunk % CHUNKS * VEC;
+            if (ROWS * CHUNKS % THREADS != 0 && chunk >= ROWS * CHUNKS) break;
+            float x[VEC] = {};
+            if (row < rows) load<VEC>(from + row * row_stride + col, x);
+#pragma unroll
+            for (int e = 0; e < VEC; e += WIDTH) {
+                float part[WIDTH];
+#pragma unroll
+                for (int w = 0; w < WIDTH; ++w) part[w] = x[e + w];
+                store<WIDTH>(tile + row * STRIDE + col + e, part);
+            }
+        }
+    } else {
+#pragma unroll 1
+        for (int element = threadIdx.x; element < ROWS * COLS; element += THREADS) {
+            const int row = element / COLS;
+            const int col = element % COLS;
+            tile[row * STRIDE + col] = row < rows ? to_float(from[row * row_stride + col * col_stride]) : 0.0f;
+        }
+    }
+}
+
+/// acc[i][j] += sum over k < K of a(i, k) * b(j, k): rows times rows (Q times K transposed). `a` and `b` point at the
+/// thread's first row; its next rows are A_STEP and B_STEP floats on. VEC values of k are read at once.
+template <int M, int N, int K, int A_STEP, int B_STEP, int VEC, int UNROLL>
+__device__ __forceinline__ void multiply_nt(float (&acc)[M][N], const float* a, const float* b)
+{
+#pragma unroll UNROLL
+    for (int k = 0; k < K; k += VEC) {
+        float x[M][VEC];
+#pragma unroll
+        for (int i = 0; i < M; ++i) load<VEC>(a + i * A_STEP + k, x[i]);
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            float y[VEC];
+            load<VEC>(b + j * B_STEP + k, y);
+#pragma unroll
+            for (int v = 0; v < VEC; ++v)
+#pragma unroll
+                for (int i = 0; i < M; ++i) acc[i][j] += x[i][v] * y[v];
+        }
+    }
+}
+
+/// acc[i][j] += sum over k < K of a(i, k) * b(k, j): rows times columns (P times V). `a` points at the thread's first
+/// row, its next rows are A_STEP floats on; `b` points at its first column in row 0, rows are B_ROW floats apart. The
+/// thread's columns come in groups of WIDTH neighbours, B_STEP floats apart.
+template <int M, int N, int K, int A_STEP, int B_ROW, int B_STEP, int WIDTH, int VEC, int UNROLL>
+__device__ __forceinline__ void multiply_nn(float (&acc)[M][N], const float* a, const float* b)
+{
+#pragma unroll UNROLL
+    for (int k = 0; k < K; k += VEC) {
+        float x[M][VEC];
+#pragma unroll
+        for (int i = 0; i < M; ++i) load<VEC>(a + i * A_STEP + k, x[i]);
+#pragma unroll
+        for (int v = 0; v < VEC; ++v)
+#pragma unroll
+            for (int j = 0; j < N; j += WIDTH) {
+                float y[WIDTH];
+                load<WIDTH>(b + (k + v) * B_ROW + j / WIDTH * B_STEP, y);
+#pragma unroll
+                for (int w = 0; w < WIDTH; ++w)
+#pragma unroll
+                    for (int i = 0; i < M; ++i) acc[i][j + w] += x[i][v] * y[w];
+            }
+    }
+}
