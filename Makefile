@@ -1,0 +1,56 @@
+# `make search` runs the main job and `make test` the whole test suite; both first set up what they need in .venv.
+#
+#   make search ARGS="--op forward --T 2048"   another problem
+#   make search GPU=0                          never install PyCUDA, whatever GPU there is
+#   make search PYTHON=python3.12              the interpreter of the environment
+
+VENV ?= .venv
+PYTHON ?=
+GPU ?= auto
+ARGS ?= --op backward --T 1024
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+BASE := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+INPUTS := pyproject.toml scripts/setup.sh scripts/install-pycuda.sh
+
+.PHONY: help search test setup dev lint docs pycuda clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# //p; s/^#   /  /p' Makefile | head -5
+	@echo "targets: search test setup dev lint docs pycuda clean"
+
+search: $(BASE)
+	$(BIN)/autotune search $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS)
+
+setup: $(BASE)
+
+dev: $(DEV)
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+
+docs: $(BASE)
+	$(BIN)/python -m autotune.cli.docs docs/cli.md
+
+pycuda: $(BASE)
+	FORCE=1 scripts/install-pycuda.sh $(VENV)
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# An environment with the development tools has everything the base one has.
+$(BASE): $(INPUTS)
+	@PYTHON="$(PYTHON)" GPU="$(GPU)" scripts/setup.sh $(VENV) .
+	@touch $@
+
+$(DEV): $(INPUTS)
+	@PYTHON="$(PYTHON)" GPU="$(GPU)" scripts/setup.sh $(VENV) '.[dev]'
+	@touch $(BASE) $@
