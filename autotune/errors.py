@@ -45,6 +45,10 @@ class CompileError(AutotuneError):
     """A candidate that the compiler refused; the message is the first lines of the compiler's own."""
 
 
+class CompileTimeout(CompileError):
+    """A candidate that the compiler did not finish within its time limit; another try may."""
+
+
 class LaunchError(AutotuneError):
     """A candidate that could not be launched or stopped with an error on the device."""
 
