@@ -1,0 +1,178 @@
+"""The engine's side of the worker process: start it, ask it, kill it when it hangs, start it again."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from typing import IO
+
+from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
+from autotune.devices.open import DeviceOpener
+from autotune.errors import AutotuneError
+
+OPEN_LIMIT_S = 120.0
+PREPARE_LIMIT_S = 900.0
+
+
+class WorkerTimeout(AutotuneError):
+    """The worker did not answer in time; it has been killed."""
+
+
+class WorkerDied(AutotuneError):
+    """The worker process ended instead of answering; the message says how."""
+
+
+class WorkerClient:
+    """One worker process at a time. Not thread-safe.
+
+    The worker ends with the *thread* that started it, so the thread that calls must live as long as the search.
+    """
+
+    def __init__(self, opener: DeviceOpener) -> None:
+        self._opener = opener
+        self._prepared: Prepare | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as long as the client
+        self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        self.opened: Opened | None = None
+        self.starts = 0
+
+    def start(self) -> Opened:
+        """Start the process and open the device, unless that is done; then repeat the last `prepare`.
+
+        Raises:
+            AutotuneError: what the device raised (DeviceMissing), or the worker did not come up.
+        """
+        if self._process is not None and self.opened is not None:
+            return self.opened
+        self._spawn()
+        reply = self._receive(OPEN_LIMIT_S)
+        if not isinstance(reply, Opened):
+            raise AutotuneError(f"the worker answered {type(reply).__name__} when it was to open the device")
+        self.opened = reply
+        if self._prepared is not None:
+            self._ask(self._prepared, PREPARE_LIMIT_S)
+        return reply
+
+    def prepare(self, message: Prepare) -> None:
+        """Have inputs and references made; a restarted worker does so again by itself (from what was kept)."""
+        self.start()
+        self._ask(message, PREPARE_LIMIT_S)
+        self._prepared = message
+
+    def ask(self, message: Message, limit_s: float) -> Reply:
+        """Send a message and wait for the answer; starts the worker if it is not running.
+
+        Raises:
+            WorkerTimeout: no answer within `limit_s` seconds.
+            WorkerDied: the process ended.
+            AutotuneError: the worker reported an error that is no candidate's fault.
+        """
+        self.start()
+        return self._ask(message, limit_s)
+
+    def stop(self) -> None:
+        """Kill the worker and all its processes; the next `ask` starts a new one."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(
+                    self._process.pid, signal.SIGKILL
+                )  # its leader is not reaped yet: the number is still its own
+            self._process.wait()
+        self._connection = self._process = None
+
+    def close(self) -> None:
+        """Stop, and drop what was kept for restarts."""
+        self.stop()
+        self._keep.close()
+        self._log.close()
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            _empty(self._log)
+            handles = (theirs.fileno(), self._keep.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "autotune.devices.worker", *map(str, (*handles, os.getpid()))],
+                stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
+                pass_fds=handles, env=_environment(),
+            )  # fmt: skip
+        finally:
+            theirs.close()
+        self._connection = Connection(ours.detach())
+        self.starts += 1
+        self._send([*sys.path])
+        self._send(self._opener)
+
+    def _ask(self, message: Message, limit_s: float) -> Reply:
+        self._send(message)
+        return self._receive(limit_s)
+
+    def _send(self, message: object) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death() from None
+
+    def _receive(self, limit_s: float) -> Reply:
+        assert self._connection is not None
+        try:
+            if not self._connection.poll(limit_s):
+                self.stop()
+                raise WorkerTimeout(f"no result within {limit_s:g} s")
+            reply: Reply = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death() from None
+        if isinstance(reply, Failed):
+            self.stop()
+            raise reply.error
+        return reply
+
+    def _death(self) -> WorkerDied:
+        assert self._process is not None
+        how = _how(self._process.pid)
+        said = _last_line(self._log)
+        self.stop()
+        return WorkerDied(how + (f": {said}" if said else ""))
+
+
+def _environment() -> dict[str, str]:
+    # The child must import this very package before it is told our path.
+    root = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": root}
+
+
+def _how(pid: int) -> str:
+    """How a child that closed its connection ended. It is not reaped: its process group is still to be killed."""
+    who = "the process that ran the kernel"
+    for _ in range(500):
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if ended is None:
+            time.sleep(0.01)
+        elif ended.si_code == os.CLD_EXITED:
+            return f"{who} ended with status {ended.si_status}"
+        else:
+            return f"{who} was killed by {signal.Signals(ended.si_status).name}"
+    return f"{who} closed its connection"
+
+
+def _empty(file: IO[bytes]) -> None:
+    file.seek(0)
+    file.truncate()
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """The last line of an exception or an abort message; a faulthandler's stack is left out."""
+    file.seek(0)
+    text = file.read().decode(errors="replace").split("Fatal Python error")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""

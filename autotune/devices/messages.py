@@ -1,0 +1,82 @@
+"""What the engine and the worker process say to each other. Plain, picklable data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.build.artifact import Artifact
+from autotune.devices.base import TimingBudget
+from autotune.devices.identity import DeviceIdentity
+from autotune.errors import AutotuneError
+from autotune.measure import Verdict
+from autotune.measurement import Timing
+from autotune.ops.base import Op
+from autotune.plan import LaunchPlan
+from autotune.problem import Problem
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Get ready for a problem: make its inputs and references."""
+
+    op: Op
+    problem: Problem
+    seed: int
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Verify a candidate, and time it when there is a budget."""
+
+    artifact: Artifact
+    plan: LaunchPlan
+    budget: TimingBudget | None
+
+
+@dataclass(frozen=True)
+class Retime:
+    """Time verified candidates in turn."""
+
+    programs: tuple[tuple[Artifact, LaunchPlan], ...]
+    rounds: int
+
+
+Message = Prepare | Evaluate | Retime
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The device is open: which it is, and what a record needs to say about it."""
+
+    identity: DeviceIdentity
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Answer to `Prepare`."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Answer to `Evaluate`. After `poisoned` the device cannot be used again in that process."""
+
+    verdict: Verdict
+    device_seconds: float
+    poisoned: bool
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """Answer to `Retime`, in its order."""
+
+    timings: tuple[Timing | None, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Nobody's kernel is to blame: the device is missing, the reference cannot be computed."""
+
+    error: AutotuneError
+
+
+Reply = Opened | Prepared | Evaluated | Retimed | Failed

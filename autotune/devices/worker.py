@@ -1,0 +1,97 @@
+"""The process that owns the device: `python -m autotune.devices.worker CONNECTION KEEP PARENT`.
+
+It answers one message at a time over one connection and never outlives its parent. Whatever a kernel does to it
+(an illegal access, a hang, an abort) is the client's to notice: `autotune.devices.client`.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import BinaryIO
+
+from autotune.devices.base import Device
+from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
+from autotune.errors import AutotuneError
+from autotune.expected import Expectation, expect, load, save
+from autotune.measure import Bench
+from autotune.outcome import Outcome
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass
+class _Server:
+    """The device, the problem's bench once prepared, and the file that keeps expectations across restarts."""
+
+    device: Device
+    keep: BinaryIO
+    bench: Bench | None = None
+
+    def answer(self, message: object) -> Reply:
+        if isinstance(message, Prepare):
+            self.bench = Bench(self.device, message.op, self._expectation(message))
+            return Prepared()
+        if self.bench is None:
+            raise AutotuneError("the worker was asked to evaluate before it was prepared")
+        if isinstance(message, Evaluate):
+            return self._evaluate(self.bench, message)
+        if isinstance(message, Retime):
+            return Retimed(self.bench.retime(message.programs, message.rounds))
+        raise AutotuneError(f"the worker does not know the message {type(message).__name__}")
+
+    def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
+        start = time.perf_counter()
+        verdict = bench.evaluate(message.artifact, message.plan, message.budget)
+        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
+        return Evaluated(verdict, time.perf_counter() - start, poisoned)
+
+    def _expectation(self, message: Prepare) -> Expectation:
+        kept = load(self.keep)
+        if kept is None or kept.problem != message.problem:
+            kept = expect(message.op, message.problem, message.seed)
+            save(kept, self.keep)
+        return kept
+
+
+def serve(connection: Connection, keep: BinaryIO) -> None:
+    """Open the device that the first messages describe, then answer until the other end closes.
+
+    An unexpected exception ends the process; its traceback is what the client reports.
+    """
+    sys.path[:] = connection.recv()
+    try:
+        opener = connection.recv()
+        server = _Server(opener.open(), keep)
+        connection.send(Opened(server.device.identity, dict(server.device.environment())))
+        while True:
+            connection.send(server.answer(connection.recv()))
+    except AutotuneError as error:
+        connection.send(Failed(error))
+    except EOFError:
+        pass  # the parent is done with us
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise SystemExit(0)
+
+
+def main() -> None:
+    """Entry point of the worker process."""
+    connection, keep, parent = (int(text) for text in sys.argv[1:])
+    die_with(parent)
+    faulthandler.enable()
+    with os.fdopen(keep, "r+b") as file:
+        serve(Connection(connection), file)
+
+
+if __name__ == "__main__":
+    main()

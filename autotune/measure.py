@@ -1,0 +1,234 @@
+"""Verify, then time: what happens to one built candidate on a device. Runs inside the worker process."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.build.artifact import Artifact
+from autotune.devices.base import Device, Program, TimingBudget
+from autotune.errors import LaunchError
+from autotune.expected import Expectation, ExpectedUnit, covered, tensor_view
+from autotune.measurement import OutputCheck, Timing, Verification
+from autotune.ops.base import Op
+from autotune.outcome import Outcome
+from autotune.plan import Buffer, LaunchPlan
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one candidate fared: the part of a `Measurement` that the device decides."""
+
+    outcome: Outcome
+    message: str = ""
+    timing: Timing | None = None
+    verification: Verification | None = None
+
+
+class Bench:
+    """A device with one problem's inputs on it; evaluates candidates one after the other.
+
+    Inputs stay on the device between candidates and are checked to be unchanged after each.
+    """
+
+    def __init__(self, device: Device, op: Op, expectation: Expectation) -> None:
+        self._device = device
+        self._op = op
+        self._expected = expectation
+        self._uploaded: dict[str, Buffer] = {}
+        self._covered: dict[str, NDArray[np.bool_]] = {}
+
+    def evaluate(self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
+        """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome."""
+        try:
+            self._place(plan)
+            with closing(self._device.load(artifact, plan)) as program:
+                return self._judge(program, plan, budget)
+        except LaunchError as error:
+            return Verdict(Outcome.LAUNCH_ERROR, str(error))
+
+    def retime(self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int) -> tuple[Timing | None, ...]:
+        """Time several verified candidates in turn, `rounds` times each, so that drift hits all alike.
+
+        Of each candidate's rounds the one with the median median is returned; None where a launch failed.
+        """
+        timings: list[list[Timing]] = [[] for _ in programs]
+        for _ in range(rounds):
+            for (artifact, plan), collected in zip(programs, timings, strict=True):
+                timing = self._time_once(artifact, plan)
+                if timing is not None:
+                    collected.append(timing)
+        return tuple(_middle(collected) if len(collected) == rounds else None for collected in timings)
+
+    def _time_once(self, artifact: Artifact, plan: LaunchPlan) -> Timing | None:
+        try:
+            self._place(plan)
+            with closing(self._device.load(artifact, plan)) as program:
+                return self._device.time(program, plan, TimingBudget())
+        except LaunchError:
+            return None
+
+    def _judge(self, program: Program, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
+        verification, message = self.verify(program, plan)
+        if message:
+            return Verdict(Outcome.WRONG_RESULT, message, None, verification)
+        if budget is None:
+            return Verdict(Outcome.OK, "", None, verification)
+        timing = self._device.time(program, plan, budget)
+        outcome, message = judge_timing(timing, budget)
+        return Verdict(outcome, message, timing, verification)
+
+    def verify(self, program: Program, plan: LaunchPlan) -> tuple[Verification, str]:
+        """Run twice and compare every element; the text says what is wrong, empty when all is right.
+
+        Outputs and workspaces are NaN before the first run. The second run starts from what the first left, so
+        that a kernel which adds to its outputs without clearing them is caught.
+        """
+        for buffer in plan.buffers:
+            if buffer.role != "input":
+                self._device.poison(buffer.name)
+        self._device.run(program, plan)
+        first = self._download(plan, "output")
+        verification, message = self._compare(plan, first)
+        if message:
+            return verification, message
+        self._device.run(program, plan)
+        second = self._download(plan, "output")
+        if not all(first[name].tobytes() == second[name].tobytes() for name in first):
+            verification, message = self._compare(plan, second)
+        if message:
+            return verification, f"run again on its own output: {message}"
+        return verification, self._changed_input(plan)
+
+    def _place(self, plan: LaunchPlan) -> None:
+        self._device.allocate(plan.buffers)
+        inputs = {buffer.name: buffer for buffer in plan.buffers if buffer.role == "input"}
+        self._uploaded = {name: held for name, held in self._uploaded.items() if inputs.get(name) == held}
+        for name, buffer in inputs.items():
+            if name not in self._uploaded:
+                self._device.upload(name, self._image(buffer))
+                self._uploaded[name] = buffer
+
+    def _image(self, buffer: Buffer) -> NDArray[Any]:
+        image = self._expected.images[buffer.name]
+        missing = buffer.elements - image.size
+        if missing <= 0:
+            return image
+        padding = np.frombuffer(b"\xff" * (missing * image.itemsize), image.dtype)
+        return np.concatenate([image, padding])
+
+    def _download(self, plan: LaunchPlan, role: str) -> dict[str, NDArray[Any]]:
+        return {buffer.name: self._device.download(buffer.name) for buffer in plan.buffers if buffer.role == role}
+
+    def _compare(self, plan: LaunchPlan, storages: Mapping[str, NDArray[Any]]) -> tuple[Verification, str]:
+        expected = self._expected
+        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in expected.outputs}
+        per_unit = [self._check_unit(unit, got) for unit in expected.units]
+        checks = tuple(_worst([unit[name] for unit in per_unit]) for name in got)
+        verification = Verification(expected.problem.key, checks, len(expected.units), expected.units_total)
+        return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(plan, storages)
+
+    def _check_unit(self, unit: ExpectedUnit, got: dict[str, NDArray[Any]]) -> dict[str, OutputCheck]:
+        piece = self._op.unit(self._expected.problem, got, unit.index)
+        return {
+            name: _located(compare(name, piece[name], reference, unit.bound[name]), got[name], piece[name])
+            for name, reference in unit.reference.items()
+        }
+
+    def _stray_write(self, plan: LaunchPlan, storages: Mapping[str, NDArray[Any]]) -> str:
+        for buffer in plan.buffers:
+            if buffer.role != "output":
+                continue
+            if buffer.name not in self._covered:
+                members = tuple(tensor for tensor in self._expected.outputs if tensor.storage == buffer.name)
+                self._covered[buffer.name] = covered(buffer.elements, members)
+            outside = storages[buffer.name][~self._covered[buffer.name]]
+            if outside.tobytes() != b"\xff" * outside.nbytes:
+                return f"{buffer.name}: written outside the tensors it holds"
+        return ""
+
+    def _changed_input(self, plan: LaunchPlan) -> str:
+        for name, content in self._download(plan, "input").items():
+            if content.tobytes() != self._image(self._uploaded[name]).tobytes():
+                del self._uploaded[name]  # the next candidate gets it afresh
+                return f"input {name} was changed"
+        return ""
+
+
+def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound: float) -> OutputCheck:
+    """Every element of one output of one unit against the reference.
+
+    NaN and Inf count as `not_finite`, except an infinity that the reference has at the same place.
+    """
+    value = got.astype(np.float64)
+    finite = np.isfinite(reference)
+    bad = np.where(finite, ~np.isfinite(value), value != reference)
+    with np.errstate(invalid="ignore"):
+        error = np.where(finite & ~bad, np.abs(value - reference), 0.0)
+    if value.size == 0:
+        return OutputCheck(name, 0.0, bound, 0)
+    worst = int(bad.argmax()) if bad.any() else int(error.argmax())
+    at = tuple(int(axis) for axis in np.unravel_index(worst, value.shape))
+    return OutputCheck(name, float(error.max()), bound, int(bad.sum()), at)
+
+
+def describe(check: OutputCheck) -> str:
+    """What is wrong with an output, or an empty text."""
+    if check.passed:
+        return ""
+    if check.not_finite:
+        return f"{check.name}: {check.not_finite} elements NaN or Inf, or not written; first at {check.at}"
+    return f"{check.name}: error {check.max_abs_error:.3g} at {check.at}, bound {check.bound:.3g}"
+
+
+def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
+    """`ok`, `pruned` when it was given up as too slow, `launch_error` when the time cannot be one."""
+    if not (np.isfinite(timing.median_ms) and timing.median_ms > 0.0):
+        return Outcome.LAUNCH_ERROR, f"the device reported a time of {timing.median_ms} ms"
+    limit = budget.give_up_above_ms
+    if limit is not None and timing.min_ms > limit:
+        return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {limit:.4g} ms"
+    return Outcome.OK, ""
+
+
+def _worst(checks: Sequence[OutputCheck]) -> OutputCheck:
+    bad = sum(check.not_finite for check in checks)
+    # An error counts by how far it exceeds its own unit's bound; a bound of 0 allows no error at all.
+    worst = max(checks, key=lambda check: (check.not_finite, _excess(check)))
+    return replace(worst, not_finite=bad)
+
+
+def _excess(check: OutputCheck) -> float:
+    if check.bound > 0.0:
+        return check.max_abs_error / check.bound
+    return float("inf") if check.max_abs_error > 0.0 else 0.0
+
+
+def _located(check: OutputCheck, whole: NDArray[Any], piece: NDArray[Any]) -> OutputCheck:
+    """The check with `at` counted in the whole output rather than in the unit, when the unit is a view of it."""
+    if check.at is None:
+        return check
+    offset = (
+        piece.__array_interface__["data"][0]
+        - whole.__array_interface__["data"][0]
+        + sum(index * stride for index, stride in zip(check.at, piece.strides, strict=True))
+    )
+    at = _unravel(offset, whole)
+    return check if at is None else replace(check, at=at)
+
+
+def _unravel(offset: int, whole: NDArray[Any]) -> tuple[int, ...] | None:
+    index = [0] * whole.ndim
+    for axis in sorted(range(whole.ndim), key=lambda axis: -whole.strides[axis]):
+        if whole.strides[axis] > 0 and whole.shape[axis] > 1:
+            index[axis], offset = divmod(offset, whole.strides[axis])
+    inside = offset == 0 and all(0 <= i < n for i, n in zip(index, whole.shape, strict=True))
+    return tuple(index) if inside else None
+
+
+def _middle(timings: Sequence[Timing]) -> Timing | None:
+    ordered = sorted(timings, key=lambda timing: timing.median_ms)
+    return ordered[len(ordered) // 2] if ordered else None
