@@ -111,7 +111,6 @@ class Measurement:
 
 def _verification(data: Mapping[str, Any]) -> Verification:
     checks = tuple(
-        OutputCheck(**{**item, "at": None if item.get("at") is None else tuple(item["at"])})
-        for item in data["checks"]
+        OutputCheck(**{**item, "at": None if item.get("at") is None else tuple(item["at"])}) for item in data["checks"]
     )
     return Verification(**{**data, "checks": checks})

@@ -55,16 +55,20 @@ class Field:
         return known[text]
 
     def _int(self, op: str, value: Value) -> int:
-        try:
-            number = int(value) if isinstance(value, str) else value
-        except ValueError:
-            number = value
+        number = _whole(value)
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
             raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
         if not self.minimum <= number <= self.maximum:
             limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
             raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
         return int(number)
+
+
+def _whole(value: Value) -> Value:
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 class Op(ABC):
@@ -106,7 +110,7 @@ class Op(ABC):
             raise ProblemError(f"op {self.name!r} needs a value for {field.name}")
         return default
 
-    def check(self, problem: Problem) -> None:
+    def check(self, problem: Problem) -> None:  # noqa: B027 - most ops have nothing to add
         """Raise ProblemError where fields contradict one another."""
 
     @abstractmethod

@@ -76,7 +76,7 @@ def backward(inputs: Arrays, causal: bool, scale: float, low_precision: str | No
 
 def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):
-        p = np.exp(scores - lse[:, None])
+        p: NDArray[Any] = np.exp(scores - lse[:, None])
     p[np.isneginf(lse)] = 0
     return p
 

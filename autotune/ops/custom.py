@@ -1,0 +1,143 @@
+"""An op that a user's template declares, with a Python function as its reference.
+
+    {#---
+    op = "row_softmax"
+    [problem]
+    rows = 1024
+    cols = 1024
+    dtype = ["fp32", "fp16"]          # a list: the choices, the first is the default
+    [tensors]
+    x = { shape = ["rows", "cols"], role = "input" }
+    y = { shape = ["rows", "cols"], role = "output" }
+    [cost]
+    flops = "5 * rows * cols"
+    ...
+
+The reference is called as `function(problem, inputs)`: fields by name, arrays by tensor name. It returns the
+outputs by tensor name (or the array, where there is one output), computed in the precision of its inputs.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.dtypes import rounded
+from autotune.errors import TemplateError, UsageError
+from autotune.frontmatter import FrontMatter, TensorDeclaration
+from autotune.ops.base import Arrays, Field, Op, contiguous
+from autotune.plan import TensorSpec
+from autotune.problem import Problem
+from autotune.reference.inputs import normal
+from autotune.template import Template
+from autotune.values import Value
+
+Reference = Callable[[dict[str, Value], Arrays], Any]
+
+
+class CustomOp(Op):
+    """An op made of a template's `[problem]` and `[tensors]` and a reference function.
+
+    Raises:
+        TemplateError: a section is missing or contradicts itself.
+    """
+
+    error_factor = 2.0
+
+    def __init__(self, template: Template, reference: Reference) -> None:
+        front = template.front
+        if not any(t.role == "output" for t in front.tensors) or not front.problem:
+            raise TemplateError(
+                f"{template.path}: op {front.op!r} is not built in, so the front matter must declare it: "
+                "[problem] with its fields and [tensors] with at least one output"
+            )
+        self.name, self.summary, self._front, self._reference = front.op, front.summary, front, reference
+        self.fields = _fields(front)
+        self.exact_fields = tuple(field.name for field in self.fields if field.kind != "int")
+
+    def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
+        """As declared, contiguous."""
+        return tuple(_tensor(declaration, problem) for declaration in self._front.tensors)
+
+    def inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Standard normal values."""
+        tensors = [t for t in self.tensors(problem) if t.role == "input"]
+        return {t.name: normal(t, seed + i) for i, t in enumerate(tensors)}
+
+    def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """The function on float64 inputs."""
+        return self._call(problem, {name: array.astype(np.float64) for name, array in inputs.items()})
+
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """The function on float32 inputs, results rounded to the outputs' dtypes."""
+        results = self._call(problem, {name: array.astype(np.float32) for name, array in inputs.items()})
+        dtypes = {tensor.name: tensor.dtype for tensor in self.tensors(problem)}
+        return {name: rounded(array, dtypes[name]) for name, array in results.items()}
+
+    def _call(self, problem: Problem, inputs: Arrays) -> Arrays:
+        outputs = [tensor for tensor in self.tensors(problem) if tensor.role == "output"]
+        results = self._reference(problem.fields, inputs)
+        if not isinstance(results, dict):
+            results = {outputs[0].name: results}
+        for tensor in outputs:
+            shape = np.shape(results[tensor.name]) if tensor.name in results else None
+            if tensor.name not in results or shape != tensor.shape:
+                raise UsageError(
+                    f"the reference of op {self.name!r} must return {tensor.name} with shape {tensor.shape}, got "
+                    f"{shape if tensor.name in results else sorted(results)}"
+                )
+        return {tensor.name: np.asarray(results[tensor.name], dtype=np.float64) for tensor in outputs}
+
+    def flops(self, problem: Problem) -> float:
+        """`[cost] flops`, else one operation an output element."""
+        if self._front.flops is not None:
+            return float(self._front.flops(problem.fields))
+        return float(sum(np.prod(t.shape) for t in self.tensors(problem) if t.role == "output"))
+
+
+def _fields(front: FrontMatter) -> tuple[Field, ...]:
+    fields = [_field(name, value) for name, value in front.problem]
+    if not any(field.name == "dtype" for field in fields):
+        fields.append(Field("dtype", "choice", "fp32", choices=("fp32",), help="element type"))
+    return tuple(fields)
+
+
+def _field(name: str, value: Value | tuple[str, ...]) -> Field:
+    if isinstance(value, tuple):
+        return Field(name, "choice", value[0], choices=value)
+    if isinstance(value, bool):
+        return Field(name, "bool", value)
+    if isinstance(value, int):
+        return Field(name, "int", value)
+    raise TemplateError(f"[problem] {name}={value!r}: a field is a whole number, a boolean or a list of texts")
+
+
+def _tensor(declaration: TensorDeclaration, problem: Problem) -> TensorSpec:
+    shape = tuple(int(size(problem.fields)) for size in declaration.shape)
+    dtype = problem.dtype if declaration.dtype == "dtype" else declaration.dtype
+    role: Any = declaration.role
+    return TensorSpec(declaration.name, shape, contiguous(shape), dtype, role, declaration.name)
+
+
+def load_reference(text: str, folder: Path) -> Reference:
+    """The function named `module:function`; modules are looked for beside the template too.
+
+    Raises:
+        UsageError: it cannot be imported, or is not callable.
+    """
+    module_name, _, function_name = text.partition(":")
+    if not module_name or not function_name:
+        raise UsageError(f"--reference {text!r} must be module:function")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise UsageError(f"--reference {text!r} cannot be loaded: {error}") from error
+    if not callable(function):
+        raise UsageError(f"--reference {text!r} is not a function")
+    loaded: Reference = function
+    return loaded

@@ -1,0 +1,35 @@
+"""The ops the engine can tune, by name."""
+
+from autotune.errors import ProblemError
+from autotune.ops.attention import Backward, Forward
+from autotune.ops.base import Op
+
+_OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Make an op known under its name; registering another one under the same name replaces it."""
+    _OPS[op.name] = op
+    return op
+
+
+def get_op(name: str) -> Op:
+    """The op of that name.
+
+    Raises:
+        ProblemError: there is none; the message lists those there are.
+    """
+    if name not in _OPS:
+        raise ProblemError(
+            f"unknown op {name!r}; known: {', '.join(_OPS)} (your own: --template my.cu.j2 --reference module:function)"
+        )
+    return _OPS[name]
+
+
+def op_names() -> tuple[str, ...]:
+    """Names of the registered ops."""
+    return tuple(_OPS)
+
+
+register(Forward())
+register(Backward())

@@ -1,0 +1,189 @@
+"""The valid configurations of a (template, problem, device), filtered with arrays in place of loops."""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.candidate import Candidate, make_candidate
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import NoFeasibleConfiguration, TemplateError
+from autotune.frontmatter import LaunchSpec
+from autotune.limits import Limit, device_limits
+from autotune.problem import Problem
+from autotune.template import Template
+from autotune.values import Config, Value, format_config
+
+_LARGEST = 50_000_000
+"""Raw combinations held as one boolean array."""
+
+
+class Space:
+    """All configurations of `template` that pass its constraints and the device's limits for `problem`.
+
+    Raises:
+        TemplateError: more raw combinations than can be held, or an expression that fails.
+    """
+
+    def __init__(self, template: Template, problem: Problem, spec: DeviceSpec) -> None:
+        self.template, self.problem, self.spec = template, problem, spec
+        self._shape = tuple(len(parameter.values) for parameter in template.parameters)
+        if self.raw_size > _LARGEST:
+            raise TemplateError(
+                f"{template.path}: {self.raw_size:,} raw combinations are more than {_LARGEST:,}; list fewer values"
+            )
+
+    @property
+    def raw_size(self) -> int:
+        """Combinations before constraints."""
+        return math.prod(self._shape)
+
+    @cached_property
+    def _valid(self) -> NDArray[np.int64]:
+        """Flat indices of the valid configurations, ascending."""
+        mask = np.ones(self._shape, dtype=bool)
+        namespace = self._namespace(self._axes())
+        for constraint in self.template.front.constraints:
+            mask &= np.asarray(constraint.expr.over(namespace), dtype=bool)
+        for limit in self._limits(namespace, grid=True):
+            mask &= np.asarray(limit.holds, dtype=bool)
+        return np.flatnonzero(mask)
+
+    def _axes(self) -> dict[str, NDArray[Any]]:
+        """Each parameter's values along an axis of its own, so that expressions broadcast."""
+        axes = {}
+        for i, parameter in enumerate(self.template.parameters):
+            shape = [1] * len(self._shape)
+            shape[i] = len(parameter.values)
+            axes[parameter.name] = np.array(parameter.values).reshape(shape)
+        return axes
+
+    def _namespace(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Problem fields, parameters, device, derived names and `smem`; for one configuration or for the grid."""
+        front = self.template.front
+        grid = any(isinstance(value, np.ndarray) for value in config.values())
+        namespace: dict[str, Any] = {**self.problem.fields, "device": self.spec, **config}
+        for name, expression in front.derived:
+            namespace[name] = expression.over(namespace) if grid else expression(namespace)
+        sizes: Any = 0
+        for launch in front.steps:
+            if isinstance(launch, LaunchSpec):
+                sizes = np.maximum(sizes, _launch_smem(launch, namespace, grid))
+        namespace["smem"] = sizes if grid else int(sizes)
+        return namespace
+
+    def namespace(self, config: Config) -> dict[str, Any]:
+        """What expressions and the template's body see for one configuration."""
+        return self._namespace(config)
+
+    def _limits(self, namespace: Mapping[str, Any], grid: bool) -> Iterator[Limit]:
+        for launch in self.template.front.steps:
+            if isinstance(launch, LaunchSpec):
+                yield from device_limits(launch, namespace, self.spec, grid)
+
+    @property
+    def size(self) -> int:
+        """How many configurations are valid."""
+        return len(self._valid)
+
+    def configs(self) -> Iterator[dict[str, Value]]:
+        """All valid configurations in a fixed order."""
+        return (self._at(int(index)) for index in self._valid)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """All valid configurations as candidates."""
+        return (self.candidate(config) for config in self.configs())
+
+    def candidate(self, config: Config) -> Candidate:
+        """The candidate of a configuration, its values in the template's order."""
+        ordered = {parameter.name: config[parameter.name] for parameter in self.template.parameters}
+        return make_candidate(self.template.name, self.template.hash, ordered)
+
+    def __getitem__(self, position: int) -> dict[str, Value]:
+        """The valid configuration at a position between 0 and size-1."""
+        return self._at(int(self._valid[position]))
+
+    def _at(self, flat: int) -> dict[str, Value]:
+        indices = np.unravel_index(flat, self._shape) if self._shape else ()
+        return {p.name: p.values[int(i)] for p, i in zip(self.template.parameters, indices, strict=True)}
+
+    def contains(self, config: Config) -> bool:
+        """Whether the configuration is valid (constant time once the space has been filtered)."""
+        flat = self._flat(config)
+        if flat is None:
+            return False
+        position = int(np.searchsorted(self._valid, flat))
+        return position < self.size and int(self._valid[position]) == flat
+
+    def _flat(self, config: Config) -> int | None:
+        """Index in the raw space; None for a missing, unknown or unlisted value."""
+        if config.keys() != {parameter.name for parameter in self.template.parameters}:
+            return None
+        flat = 0
+        for parameter in self.template.parameters:
+            if config[parameter.name] not in parameter.values:
+                return None
+            flat = flat * len(parameter.values) + parameter.values.index(config[parameter.name])
+        return flat
+
+    def sample(self, generator: np.random.Generator) -> dict[str, Value]:
+        """A valid configuration, uniformly.
+
+        Raises:
+            NoFeasibleConfiguration: there is none.
+        """
+        self._require_any()
+        return self[int(generator.integers(self.size))]
+
+    def default(self) -> dict[str, Value]:
+        """The family's default where it is valid, else the valid one with most values in common with it.
+
+        Raises:
+            NoFeasibleConfiguration: there is none.
+        """
+        default = self.template.defaults
+        if self.contains(default):
+            return default
+        self._require_any()
+        columns = np.unravel_index(self._valid, self._shape)
+        agreement = sum(
+            (column == p.values.index(default[p.name])).astype(int)
+            for column, p in zip(columns, self.template.parameters, strict=True)
+        )
+        return self[int(np.argmax(agreement))]
+
+    def _require_any(self) -> None:
+        if not self.size:
+            why = self.why_not(self.template.defaults) or "every constraint is unmet somewhere"
+            raise NoFeasibleConfiguration(
+                f"template {self.template.name} has no valid configuration for {self.problem} on {self.spec.title}: "
+                f"{why}"
+            )
+
+    def why_not(self, config: Config) -> str | None:
+        """Why a configuration is not valid, in one line; None when it is."""
+        for parameter in self.template.parameters:
+            if parameter.name not in config:
+                return f"{parameter.name} has no value"
+            if config[parameter.name] not in parameter.values:
+                return f"{parameter.name}={config[parameter.name]} is not among {list(parameter.values)}"
+        unknown = sorted(config.keys() - {parameter.name for parameter in self.template.parameters})
+        if unknown:
+            return f"{unknown[0]} is no parameter of {self.template.name}"
+        namespace = self._namespace(config)
+        for constraint in self.template.front.constraints:
+            if not constraint.expr(namespace):
+                return f"{constraint.why} ({constraint.expr.text} fails for {format_config(config)})"
+        return next((limit.why for limit in self._limits(namespace, grid=False) if not limit.holds), None)
+
+
+def _launch_smem(launch: LaunchSpec, namespace: Mapping[str, Any], grid: bool) -> Any:
+    """Dynamic shared memory of one launch; 0 where it does not take place."""
+    if not grid:
+        active = launch.when is None or launch.when(namespace)
+        return launch.smem(namespace) if active else 0
+    size = launch.smem.over(namespace)
+    return size if launch.when is None else np.where(launch.when.over(namespace), size, 0)

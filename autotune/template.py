@@ -1,0 +1,112 @@
+"""One kernel family: front matter and the Jinja body."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import TemplateError
+from autotune.frontmatter import FrontMatter, Parameter, parse_front_matter, split_template
+from autotune.includes import collect_includes
+from autotune.problem import Problem
+from autotune.resources import resource_root
+from autotune.source import Include
+from autotune.values import Value
+
+SUFFIX = ".cu.j2"
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kernel family as read from `path`. `name` is the file's name without `.cu.j2`."""
+
+    name: str
+    path: Path
+    front: FrontMatter
+    body: str
+    text: str
+
+    @property
+    def op(self) -> str:
+        """The op it computes."""
+        return self.front.op
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The tunables, in order."""
+        return self.front.parameters
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """The family's own choice of configuration."""
+        return dict(self.front.defaults)
+
+    @cached_property
+    def includes(self) -> tuple[Include, ...]:
+        """Headers that the body includes, transitively, each after what it needs itself."""
+        return collect_includes(self.body, (self.path.parent, resource_root("templates")), str(self.path))
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash of the file and its headers: tells whether a stored winner still means this code."""
+        digest = hashlib.sha256(self.text.encode())
+        for include in self.includes:
+            digest.update(include.text.encode())
+        return digest.hexdigest()[:16]
+
+    def why_unsupported(self, problem: Problem, spec: DeviceSpec) -> str | None:
+        """Why this family cannot compute the problem on the device; None when it can.
+
+        Raises:
+            ExpressionError: a `supports` expression is wrong.
+        """
+        if problem.op != self.op:
+            return f"it computes {self.op}, not {problem.op}"
+        for expression in self.front.supports:
+            if not expression({**problem.fields, "device": spec}):
+                return f"it needs {expression.text}"
+        return self._why_not_on(spec)
+
+    def _why_not_on(self, spec: DeviceSpec) -> str | None:
+        arch = self.front.arch
+        if arch is None:
+            return None
+        needed = int(arch.removeprefix("sm_").rstrip("af"))
+        # 'a' targets (wgmma, tcgen05) exist on that one architecture only.
+        fits = spec.compute_capability == needed if arch.endswith("a") else spec.compute_capability >= needed
+        return None if fits else f"it needs {arch}, {spec.title} is {spec.arch}"
+
+
+def load_template(path: Path) -> Template:
+    """Read a template from a file.
+
+    Raises:
+        TemplateError: the file cannot be read or its front matter is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"cannot read the template {path}: {error}") from error
+    front, body = split_template(text, str(path))
+    return Template(path.name.removesuffix(SUFFIX), path, parse_front_matter(front, str(path)), body, text)
+
+
+@cache
+def builtin_templates(op: str) -> tuple[Template, ...]:
+    """The families shipped for an op, by name."""
+    folder = resource_root("templates") / op
+    return tuple(load_template(path) for path in sorted(folder.glob("*" + SUFFIX)))
+
+
+def find_template(op: str, name: str) -> Template:
+    """A shipped family by name.
+
+    Raises:
+        TemplateError: there is none; the message lists those there are.
+    """
+    families = {template.name: template for template in builtin_templates(op)}
+    if name not in families:
+        known = ", ".join(families) or "none"
+        raise TemplateError(f"op {op!r} has no template {name!r}; it has: {known} (or give a path to a {SUFFIX} file)")
+    return families[name]
