@@ -1,0 +1,139 @@
+"""Questions to the database, answered with plain records."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from autotune.problem import Problem
+from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, Winner
+from autotune.store.records import DeviceSummary, ProblemSummary, StoredMeasurement, StoredWinner
+from autotune.store.rows import to_problem, to_record, to_winner
+
+
+def page(session: Session, where: dict[str, Any], *, after_id: int, limit: int) -> list[StoredMeasurement]:
+    """The next measurements after an id, oldest first. Keys of `where`: see `filtered`."""
+    query = filtered(select(MeasurementRow), where).where(MeasurementRow.id > after_id)
+    return [to_record(row) for row in session.scalars(query.order_by(MeasurementRow.id).limit(limit))]
+
+
+def newest(session: Session, where: dict[str, Any], limit: int) -> list[StoredMeasurement]:
+    """The newest measurements, newest first."""
+    query = filtered(select(MeasurementRow), where).order_by(MeasurementRow.id.desc()).limit(limit)
+    return [to_record(row) for row in session.scalars(query)]
+
+
+def filtered(query: Any, where: dict[str, Any]) -> Any:
+    """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any."""
+    related: dict[str, Any] = {
+        "op": select(ProblemRow.id).where(ProblemRow.op == where.get("op")),
+        "problem": select(ProblemRow.id).where(ProblemRow.key == where.get("problem")),
+        "device": select(Device.id).where(Device.name == where.get("device")),
+        "template": select(CandidateRow.id).where(CandidateRow.template == where.get("template")),
+    }
+    columns = {
+        "op": MeasurementRow.problem_id, "problem": MeasurementRow.problem_id,
+        "device": MeasurementRow.device_id, "template": MeasurementRow.candidate_id,
+    }  # fmt: skip
+    for name, value in where.items():
+        if value is None:
+            continue
+        if name in related:
+            query = query.where(columns[name].in_(related[name]))
+        else:
+            query = query.where(getattr(MeasurementRow, name) == value)
+    return query
+
+
+def winner(session: Session, problem: Problem, device: str, kind: str | None) -> StoredWinner | None:
+    """The winner of a problem on a device; of either kind, a measured one first, when `kind` is None."""
+    query = (
+        select(Winner)
+        .join(ProblemRow, ProblemRow.id == Winner.problem_id)
+        .join(Device, Device.id == Winner.device_id)
+        .where(ProblemRow.key == problem.key, Device.name == device)
+        .order_by(Winner.kind.desc())
+    )
+    if kind is not None:
+        query = query.where(Winner.kind == kind)
+    row = session.scalars(query.limit(1)).first()
+    return None if row is None else to_winner(row)
+
+
+def winners(session: Session, op: str | None, device: str | None, kind: str | None) -> list[StoredWinner]:
+    """All winners, by device and problem."""
+    query = (
+        select(Winner)
+        .join(ProblemRow, ProblemRow.id == Winner.problem_id)
+        .join(Device, Device.id == Winner.device_id)
+        .order_by(Device.name, ProblemRow.op, ProblemRow.id, Winner.kind)
+    )
+    for column, value in ((ProblemRow.op, op), (Device.name, device), (Winner.kind, kind)):
+        if value is not None:
+            query = query.where(column == value)
+    return [to_winner(row) for row in session.scalars(query)]
+
+
+def devices(session: Session) -> list[DeviceSummary]:
+    """Every device, with how much is known about it."""
+    trials = _count(session, MeasurementRow.device_id)
+    crowned = _count(session, Winner.device_id)
+    problems: dict[int, int] = defaultdict(int)
+    for device_id, _ in session.execute(select(MeasurementRow.device_id, MeasurementRow.problem_id).distinct()):
+        problems[device_id] += 1
+    return [
+        DeviceSummary(d.name, d.kind, d.title, d.arch, problems[d.id], trials.get(d.id, 0), crowned.get(d.id, 0))
+        for d in session.scalars(select(Device).order_by(Device.name))
+    ]
+
+
+def problems(session: Session, op: str | None) -> list[ProblemSummary]:
+    """Every problem on every device it was tried on."""
+    outcomes: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+    table = MeasurementRow
+    counts = select(table.problem_id, table.device_id, table.outcome, func.count()).where(table.stage == "trial")
+    for problem_id, device_id, outcome, count in session.execute(
+        counts.group_by(table.problem_id, table.device_id, table.outcome)
+    ):
+        outcomes[problem_id, device_id][outcome] = count
+    best: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
+    for row in session.scalars(select(Winner)):
+        best[row.problem_id, row.device_id][row.kind] = float(row.measurement.ms or 0.0)
+    names = dict(session.execute(select(Device.id, Device.name)).tuples().all())
+    rows = {row.id: to_problem(row) for row in session.scalars(select(ProblemRow))}
+    pairs = sorted((rows[p].op, p, names[d], d) for p, d in {**outcomes, **best} if op in {None, rows[p].op})
+    return [ProblemSummary(rows[p], name, outcomes[p, d], best[p, d]) for _, p, name, d in pairs]
+
+
+def same_candidate(session: Session, measurement_id: int) -> Iterator[StoredMeasurement]:
+    """Every measurement of the same configuration on the same problem and device, over versions of its template."""
+    row = session.get_one(MeasurementRow, measurement_id)
+    query = (
+        select(MeasurementRow)
+        .join(CandidateRow, CandidateRow.id == MeasurementRow.candidate_id)
+        .where(
+            MeasurementRow.problem_id == row.problem_id,
+            MeasurementRow.device_id == row.device_id,
+            CandidateRow.key == row.candidate.key,
+        )
+        .order_by(MeasurementRow.id)
+    )
+    return (to_record(other) for other in session.scalars(query).all())
+
+
+def improvements(session: Session, problem: Problem, device: str, kind: str) -> list[StoredMeasurement]:
+    """The ok trials that were the fastest so far when they ended, oldest first."""
+    where = {"problem": problem.key, "device": device, "kind": kind, "outcome": "ok", "stage": "trial"}
+    times = filtered(select(MeasurementRow.id, MeasurementRow.ms), where).order_by(MeasurementRow.id)
+    best, ids = float("inf"), []
+    for measurement_id, ms in session.execute(times):
+        if ms < best:
+            best = ms
+            ids.append(measurement_id)
+    return [to_record(session.get_one(MeasurementRow, measurement_id)) for measurement_id in ids]
+
+
+def _count(session: Session, column: Any) -> dict[int, int]:
+    return dict(session.execute(select(column, func.count()).group_by(column)).tuples().all())

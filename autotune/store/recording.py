@@ -1,0 +1,179 @@
+"""Writing measurements, and who is the winner after each."""
+
+import math
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy.orm import Session
+
+from autotune.candidate import Candidate
+from autotune.devices.identity import DeviceIdentity
+from autotune.errors import StoreError
+from autotune.measurement import Measurement
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.store.models import Claim, MeasurementRow, Winner
+from autotune.store.records import Stage
+from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row
+
+
+@dataclass(frozen=True)
+class Trial:
+    """All that one record consists of."""
+
+    identity: DeviceIdentity
+    problem: Problem
+    candidate: Candidate
+    source_hash: str
+    measurement: Measurement
+    search_id: int | None = None
+    stage: Stage = "trial"
+
+
+def write(session: Session, trial: Trial) -> int:
+    """Store a measurement, drop the claim on its candidate, and let it win if it does; returns its id.
+
+    A trial that is recorded already keeps its first record, whose id is returned.
+    """
+    check(trial.measurement)
+    row = _row(session, trial)
+    session.execute(delete(Claim).where(*_same(Claim, row)))
+    standing = _recorded(session, row) if trial.stage == "trial" else None
+    if standing is not None:
+        return standing
+    session.add(row)
+    session.flush()
+    contend(session, row)
+    return row.id
+
+
+def check(measurement: Measurement) -> None:
+    """Refuse what can only be a fault of the device or the program.
+
+    Raises:
+        StoreError: `ok` without a time, or any time that is not positive and finite.
+    """
+    ms = measurement.ms
+    if ms is None and measurement.outcome is Outcome.OK:
+        raise StoreError("a measurement with outcome ok has no time")
+    if ms is not None and not (math.isfinite(ms) and ms > 0):
+        raise StoreError(f"a measurement says {ms} ms, which is no time a kernel can take; it was not stored")
+
+
+def contend(session: Session, row: MeasurementRow) -> None:
+    """Make an ok trial the winner if it is faster than the standing one; finalists win through `name` alone.
+
+    The best of many trials is a lucky one, so a candidate that has been a finalist has had its say there.
+    """
+    if row.outcome != Outcome.OK or row.stage != "trial":
+        return
+    winner = _standing(session, row)
+    if winner is None:
+        _crown(session, None, row)
+        return
+    judged = winner.measurement.stage == "final" and _was_finalist(session, row)
+    if not judged and _faster(row, winner.measurement):
+        _crown(session, winner, row)
+
+
+def name(session: Session, measurement_id: int) -> bool:
+    """Make a finalist the winner; False if a standing winner from an earlier comparison is still faster.
+
+    The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
+    always yields to a new version of its own template, to its own candidate, and it yields if it is a trial's.
+
+    Raises:
+        StoreError: no such measurement, or not an ok one.
+    """
+    row = session.get(MeasurementRow, measurement_id)
+    if row is None or row.outcome != Outcome.OK:
+        found = "there is none" if row is None else f"its outcome is {row.outcome}"
+        raise StoreError(f"measurement {measurement_id} cannot be a winner: {found}")
+    winner = _standing(session, row)
+    if winner is not None and _holds(session, winner.measurement, row):
+        return False
+    _crown(session, winner, row)
+    return True
+
+
+def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
+    new_version = (
+        best.candidate.template == row.candidate.template
+        and best.candidate.template_hash != row.candidate.template_hash
+    )
+    if best.stage == "trial" or best.candidate_id == row.candidate_id or new_version:
+        return False
+    newest = session.scalars(
+        select(MeasurementRow)
+        .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)
+        .order_by(MeasurementRow.id.desc())
+        .limit(1)
+    ).one()
+    return not _faster(row, newest)
+
+
+def _faster(row: MeasurementRow, best: MeasurementRow) -> bool:
+    assert row.ms is not None  # the table's constraint: ok has a time
+    assert best.ms is not None
+    return row.ms < best.ms
+
+
+def _standing(session: Session, row: MeasurementRow) -> Winner | None:
+    query = select(Winner).where(
+        Winner.problem_id == row.problem_id, Winner.device_id == row.device_id, Winner.kind == row.kind
+    )
+    return session.scalars(query).one_or_none()
+
+
+def _crown(session: Session, winner: Winner | None, row: MeasurementRow) -> None:
+    if winner is None:
+        winner = Winner(problem_id=row.problem_id, device_id=row.device_id, kind=str(row.kind))
+        session.add(winner)
+    winner.measurement_id, winner.updated_at = row.id, now()
+    session.flush()
+
+
+def _was_finalist(session: Session, row: MeasurementRow) -> bool:
+    query = select(MeasurementRow.id).where(*_same(MeasurementRow, row), MeasurementRow.stage == "final").limit(1)
+    return session.scalar(query) is not None
+
+
+def _recorded(session: Session, row: MeasurementRow) -> int | None:
+    return session.scalar(
+        select(MeasurementRow.id).where(
+            *_same(MeasurementRow, row),
+            MeasurementRow.stage == "trial",
+            MeasurementRow.source_hash == row.source_hash,
+            MeasurementRow.driver == row.driver,
+            MeasurementRow.compiler == row.compiler,
+        )
+    )
+
+
+def _same(table: type[MeasurementRow] | type[Claim], row: MeasurementRow) -> tuple[ColumnElement[bool], ...]:
+    return (
+        table.problem_id == row.problem_id,
+        table.device_id == row.device_id,
+        table.candidate_id == row.candidate_id,
+    )
+
+
+def _row(session: Session, trial: Trial) -> MeasurementRow:
+    measurement = trial.measurement
+    timing, environment = measurement.timing, measurement.environment
+    return MeasurementRow(
+        device_id=device_row(session, trial.identity).id,
+        problem_id=problem_row(session, trial.problem).id,
+        candidate_id=candidate_row(session, trial.problem.op, trial.candidate).id,
+        search_id=trial.search_id,
+        stage=trial.stage,
+        source_hash=trial.source_hash,
+        driver=environment.get("driver", ""),
+        compiler=environment.get("compiler", ""),
+        outcome=measurement.outcome.value,
+        kind=None if timing is None else timing.kind,
+        ms=measurement.ms,
+        package_version=package_version(),
+        created_at=now(),
+        detail=measurement.to_json(),
+    )

@@ -1,0 +1,131 @@
+"""What the store hands out: plain frozen data, free of any database session (and of SQLAlchemy)."""
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from autotune.candidate import Candidate
+from autotune.measurement import Measurement, TimingKind
+from autotune.problem import Problem
+
+Stage = Literal["trial", "final"]
+"""A candidate's own trial, or its re-timing among the finalists of a search."""
+
+SearchState = Literal["running", "finished", "interrupted"]
+
+
+@dataclass(frozen=True)
+class StoredMeasurement:
+    """A measurement with everything it belongs to. `device` is `DeviceIdentity.name`."""
+
+    id: int
+    device: str
+    problem: Problem
+    candidate: Candidate
+    source_hash: str
+    stage: Stage
+    search_id: int | None
+    package_version: str
+    created_at: datetime
+    measurement: Measurement
+
+    @property
+    def driver(self) -> str:
+        """Driver it was measured with; empty where none was involved."""
+        return self.measurement.environment.get("driver", "")
+
+    @property
+    def compiler(self) -> str:
+        """Compiler it was built with; empty where nothing was built."""
+        return self.measurement.environment.get("compiler", "")
+
+
+@dataclass(frozen=True)
+class StoredWinner:
+    """The best ok measurement of a problem on a device, among measured or among estimated times."""
+
+    record: StoredMeasurement
+    updated_at: datetime
+
+    @property
+    def kind(self) -> TimingKind:
+        """Whether its time was measured or estimated."""
+        timing = self.record.measurement.timing
+        assert timing is not None  # a winner has one: the store sees to it
+        return timing.kind
+
+
+@dataclass(frozen=True)
+class StoredSearch:
+    """A search; `resumed` tells that its settings had been searched before."""
+
+    id: int
+    key: str
+    device: str
+    problem: Problem
+    settings: Mapping[str, Any]
+    budget: Mapping[str, Any]
+    state: SearchState
+    created_at: datetime
+    updated_at: datetime
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who claims candidates: one worker process of one search."""
+
+    id: str
+    host: str
+    pid: int
+
+    @classmethod
+    def here(cls) -> "Owner":
+        """A new owner in this process."""
+        return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid())
+
+
+@dataclass(frozen=True)
+class ClaimAnswer:
+    """`granted`: evaluate it. `held`: `holder` is at it. `measured`: its record is `measurement_id`."""
+
+    state: Literal["granted", "held", "measured"]
+    measurement_id: int | None = None
+    holder: Owner | None = None
+
+    @property
+    def granted(self) -> bool:
+        """Whether the candidate is the caller's to evaluate."""
+        return self.state == "granted"
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """A device and how much is known about it."""
+
+    name: str
+    kind: str
+    title: str
+    arch: str
+    problems: int
+    trials: int
+    winners: int
+
+
+@dataclass(frozen=True)
+class ProblemSummary:
+    """A problem on a device: trials by outcome and the best times (ms) known."""
+
+    problem: Problem
+    device: str
+    outcomes: Mapping[str, int]
+    best_ms: Mapping[str, float] = field(default_factory=dict)  # by kind
+
+    @property
+    def trials(self) -> int:
+        """Trials of every outcome."""
+        return sum(self.outcomes.values())

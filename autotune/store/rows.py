@@ -1,0 +1,128 @@
+"""Between rows and plain records."""
+
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from typing import cast
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.candidate import Candidate, make_candidate
+from autotune.devices.identity import DeviceIdentity
+from autotune.measurement import Measurement
+from autotune.problem import Problem
+from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
+from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
+
+
+def now() -> datetime:
+    """This moment, in UTC."""
+    return datetime.now(UTC)
+
+
+@cache
+def package_version() -> str:
+    """Version of the installed package; `0` in a bare source tree."""
+    try:
+        return metadata.version("autotune")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def problem_family(problem: Problem) -> str:
+    """The op with its fields that are not integers: problems of one family differ in lengths and counts only."""
+    words = [f"{name}={value}" for name, value in problem.values if isinstance(value, bool | str | float)]
+    return " ".join([problem.op, *words])
+
+
+def device_row(session: Session, identity: DeviceIdentity) -> Device:
+    """The device's row, made when missing. The newest spec is kept."""
+    row = session.scalars(select(Device).where(Device.name == identity.name)).one_or_none()
+    spec = identity.spec.to_json()
+    if row is None:
+        row = Device(name=identity.name, kind=identity.kind)
+        session.add(row)
+    elif row.spec == spec:
+        return row
+    row.title, row.arch, row.spec = identity.spec.title, identity.spec.arch, spec
+    row.compute_capability = identity.spec.compute_capability
+    session.flush()
+    return row
+
+
+def problem_row(session: Session, problem: Problem) -> ProblemRow:
+    """The problem's row, made when missing."""
+    row = session.scalars(select(ProblemRow).where(ProblemRow.key == problem.key)).one_or_none()
+    if row is None:
+        row = ProblemRow(key=problem.key, op=problem.op, family=problem_family(problem), fields=problem.fields)
+        session.add(row)
+        session.flush()
+    return row
+
+
+def candidate_row(session: Session, op: str, candidate: Candidate) -> CandidateRow:
+    """The candidate's row, made when missing."""
+    query = select(CandidateRow).where(
+        CandidateRow.op == op, CandidateRow.template_hash == candidate.template_hash, CandidateRow.key == candidate.key
+    )
+    row = session.scalars(query).one_or_none()
+    if row is None:
+        row = CandidateRow(
+            op=op,
+            template=candidate.template,
+            template_hash=candidate.template_hash,
+            key=candidate.key,
+            config=candidate.config,
+        )
+        session.add(row)
+        session.flush()
+    return row
+
+
+def to_problem(row: ProblemRow) -> Problem:
+    """A row's problem."""
+    return Problem(row.op, tuple(row.fields.items()))
+
+
+def to_candidate(row: CandidateRow) -> Candidate:
+    """A row's candidate."""
+    return make_candidate(row.template, row.template_hash, row.config)
+
+
+def to_record(row: MeasurementRow) -> StoredMeasurement:
+    """A row's measurement with what it belongs to."""
+    return StoredMeasurement(
+        id=row.id,
+        device=row.device.name,
+        problem=to_problem(row.problem),
+        candidate=to_candidate(row.candidate),
+        source_hash=row.source_hash,
+        stage=cast(Stage, row.stage),
+        search_id=row.search_id,
+        package_version=row.package_version,
+        created_at=row.created_at,
+        measurement=Measurement.from_json(row.detail),
+    )
+
+
+def to_winner(row: Winner) -> StoredWinner:
+    """A row's winner."""
+    return StoredWinner(to_record(row.measurement), row.updated_at)
+
+
+def to_search(session: Session, row: SearchRow, *, resumed: bool = False) -> StoredSearch:
+    """A row's search."""
+    device, problem = session.get_one(Device, row.device_id), session.get_one(ProblemRow, row.problem_id)
+    return StoredSearch(
+        id=row.id,
+        key=row.key,
+        device=device.name,
+        problem=to_problem(problem),
+        settings=row.settings,
+        budget=row.budget,
+        state=cast(SearchState, row.state),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        resumed=resumed,
+    )

@@ -1,0 +1,115 @@
+"""The schema's version: made on first use, checked on every opening, upgraded on request."""
+
+from typing import Any
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from autotune.errors import StoreError
+from autotune.store.engine import reading, writing
+from autotune.store.locate import shown
+
+HEAD = "0001"
+"""Newest migration in `db/migrations/versions`; kept here so that opening a database need not load Alembic."""
+
+VERSION_TABLE = "autotune_version"
+"""Not Alembic's default name: a database may hold an Optuna storage too, which owns that one."""
+
+_TABLES = {"device", "problem", "candidate", "search", "measurement", "claim", "winner"}
+
+
+def ensure_schema(engine: Engine, *, create: bool) -> None:
+    """Check the version of a database; make an empty one's tables when `create`.
+
+    Raises:
+        StoreError: newer than this package, older (the message names the command that upgrades it), empty
+            without `create`, or holding another program's tables of the same names.
+    """
+    with reading(engine) as connection:
+        version = current_version(connection)
+    if version is None and not create:
+        raise StoreError(f"{shown(engine.url)} holds no results yet; run `autotune search` first")
+    if version is None:
+        with writing(engine) as connection:  # whoever comes second finds the tables made
+            if current_version(connection) is None:
+                _refuse_foreign(connection)
+                migrate(connection)
+            version = current_version(connection)
+    check_version(version, shown(engine.url))
+
+
+def upgrade(engine: Engine) -> tuple[str | None, str]:
+    """Bring a database to the newest version, in one transaction; returns the versions before and after.
+
+    Raises:
+        StoreError: it is newer than this package, or the upgrade failed (and nothing has changed).
+    """
+    with writing(engine) as connection:
+        before = current_version(connection)
+        if before is None:
+            _refuse_foreign(connection)
+        elif _number(before, shown(engine.url)) > int(HEAD):
+            check_version(before, shown(engine.url))
+        migrate(connection)
+    return before, HEAD
+
+
+def check_version(version: str | None, where: str) -> None:
+    """Raise unless `version` is the one this package works with.
+
+    Raises:
+        StoreError: it is not; the message says what to do.
+    """
+    number = 0 if version is None else _number(version, where)
+    if number > int(HEAD):
+        raise StoreError(
+            f"the database {where} has schema version {version}, this autotune knows {HEAD}: upgrade autotune, "
+            "or name another database with --db"
+        )
+    if number < int(HEAD):
+        raise StoreError(
+            f"the database {where} has schema version {version}, older than {HEAD}: "
+            f"run `autotune db upgrade --db {where}`"
+        )
+
+
+def current_version(connection: Connection) -> str | None:
+    """The version a database says it has; None for one without our tables."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+
+
+def migrate(connection: Connection, revision: str = "head") -> None:
+    """Run the migrations up to `revision` within the transaction that `connection` has begun."""
+    from alembic import command
+
+    configuration = alembic_config()
+    configuration.attributes["connection"] = connection
+    command.upgrade(configuration, revision)
+
+
+def alembic_config() -> Any:
+    """Alembic's configuration for `db/migrations`."""
+    from alembic.config import Config
+
+    from autotune.resources import resource_root
+
+    configuration = Config()
+    configuration.set_main_option("script_location", str(resource_root("db") / "migrations").replace("%", "%%"))
+    configuration.set_main_option("path_separator", "newline")
+    return configuration
+
+
+def _number(version: str, where: str) -> int:
+    if not version.isdigit():
+        raise StoreError(f"the database {where} has an unknown schema version {version!r}; name another with --db")
+    return int(version)
+
+
+def _refuse_foreign(connection: Connection) -> None:
+    taken = sorted(_TABLES & set(inspect(connection).get_table_names()))
+    if taken:
+        raise StoreError(
+            f"the database {shown(connection.engine.url)} has tables of another program named {', '.join(taken)}; "
+            "it was left untouched, name another with --db"
+        )
