@@ -1,0 +1,120 @@
+"""A first estimate of a plan's time on a GPU that is not there: a roofline with efficiencies read off the compiler's
+report.
+
+It is meant to rank candidates of one problem, not to predict. For each launch
+
+    time = max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + launch overhead
+
+- *flops*: the op's, shared out over the launches by sqrt(a*b*c) of the elements of the three largest tensors that a
+  launch is given: that is the count of a matrix product in its three matrices, and is small for row-wise helpers.
+- *bytes*: every buffer that a launch is given, once; so a pipeline pays for the matrices it keeps in memory.
+- *hiding* latency: w / (w + 4) for w resident warps an SM (occupancy, or what the grid has if that is less).
+- *reuse*: a thread that keeps r = registers/2 values does about 2/sqrt(r) loads per multiply-add: 1 / (1 + 4/sqrt(r)).
+- *balance*: blocks an SM over that rounded up: the tail of the last wave, and the SMs that a small grid leaves idle.
+- *spills*: 1 / (1 + spill_bytes/256); *lanes*: the part of the last warp that is used; without shared memory, a quarter.
+
+The constants are round numbers. Deterministic: the same input gives the same estimate.
+"""
+
+import math
+from collections.abc import Sequence
+
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import LaunchError
+from autotune.measurement import KernelResources, Timing
+from autotune.plan import Launch, LaunchPlan, ScalarArg, Zero
+
+METHOD = "estimate: roofline by launch, with efficiencies from registers, spills, occupancy and grid"
+
+_PEAK_SHARE = 0.7  # of the published rate, at best
+_BANDWIDTH_SHARE = 0.9
+_HALF_HIDDEN_WARPS = 4.0
+_HALF_SPEED_SPILLS = 256.0
+_UNSHARED_SHARE = 0.25
+_FIRST_LAUNCH_S = 2e-6
+_NEXT_STEP_S = 1e-6
+
+
+def estimate(
+    op_flops: float,
+    op_bytes: float,
+    plan: LaunchPlan,
+    resources: Sequence[KernelResources],
+    spec: DeviceSpec,
+    *,
+    tensor_cores: bool = False,
+) -> Timing:
+    """Estimated time of a plan on `spec`, of kind "estimated".
+
+    `op_flops` and `op_bytes` are the op's own counts (every input read once, every output written once);
+    `resources` those of `kernel_resources`. `tensor_cores`: the kernels compute on them.
+
+    Raises:
+        LaunchError: a launch has no resources, or does not fit on an SM.
+    """
+    peak = (spec.tensor_tflops if tensor_cores else spec.fp32_tflops) * 1e12
+    sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
+    nbytes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
+    bandwidth = spec.bandwidth_gbs * 1e9
+    weights = [_matrix_product_size(launch, sizes) for launch in plan.launches]
+    seconds = _FIRST_LAUNCH_S + _NEXT_STEP_S * max(0, len(plan.steps) - 1)
+    for step in plan.steps:
+        if isinstance(step, Zero):
+            seconds += nbytes[step.buffer] / (bandwidth * _BANDWIDTH_SHARE)
+    for launch, weight in zip(plan.launches, weights, strict=True):
+        found = _find(launch, resources)
+        flops = op_flops * weight / sum(weights)
+        touched = sum(nbytes[name] for name in _storages(launch))
+        seconds += max(
+            flops / (peak * compute_efficiency(launch, found, spec)),
+            touched / (bandwidth * memory_efficiency(launch, found, spec)),
+        )
+    milliseconds = 1e3 * max(seconds, op_bytes / bandwidth)
+    return Timing("estimated", milliseconds, milliseconds, milliseconds, milliseconds, 0, METHOD)
+
+
+def compute_efficiency(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
+    """Share of the peak rate that a launch is taken to reach (0 to 1)."""
+    reuse = 1.0 / (1.0 + 4.0 / math.sqrt(max(resources.registers, 2) / 2.0))
+    spills = 1.0 / (1.0 + resources.spill_bytes / _HALF_SPEED_SPILLS)
+    lanes = launch.threads / (spec.warp_size * math.ceil(launch.threads / spec.warp_size))
+    shared = 1.0 if resources.static_smem + resources.dynamic_smem > 0 else _UNSHARED_SHARE
+    blocks = _blocks(launch) / spec.sm_count
+    balance = blocks / math.ceil(blocks)
+    return _PEAK_SHARE * reuse * spills * lanes * shared * balance * _hiding(launch, resources, spec)
+
+
+def memory_efficiency(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
+    """Share of the bandwidth that a launch is taken to reach (0 to 1); half the SMs can saturate it."""
+    busy = min(1.0, 2.0 * _blocks(launch) / spec.sm_count)
+    return _BANDWIDTH_SHARE * busy * _hiding(launch, resources, spec)
+
+
+def _hiding(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
+    warps_per_block = math.ceil(launch.threads / spec.warp_size)
+    by_grid = math.ceil(_blocks(launch) / spec.sm_count) * warps_per_block
+    by_occupancy = resources.occupancy * spec.max_threads_per_sm / spec.warp_size
+    warps = min(by_grid, by_occupancy)
+    if warps <= 0.0:
+        raise LaunchError(f"kernel {launch.kernel} does not fit on an SM of {spec.title}")
+    return warps / (warps + _HALF_HIDDEN_WARPS)
+
+
+def _blocks(launch: Launch) -> int:
+    return launch.grid[0] * launch.grid[1] * launch.grid[2]
+
+
+def _storages(launch: Launch) -> list[str]:
+    return list(dict.fromkeys(arg.storage for arg in launch.args if not isinstance(arg, ScalarArg)))
+
+
+def _matrix_product_size(launch: Launch, sizes: dict[str, int]) -> float:
+    tensors = sorted((sizes[arg.storage] for arg in launch.args if not isinstance(arg, ScalarArg)), reverse=True)
+    return math.sqrt(math.prod(tensors[:3]))
+
+
+def _find(launch: Launch, resources: Sequence[KernelResources]) -> KernelResources:
+    for found in resources:
+        if (found.kernel, found.threads, found.dynamic_smem) == (launch.kernel, launch.threads, launch.smem):
+            return found
+    raise LaunchError(f"kernel {launch.kernel} is launched but its resources are not known")
