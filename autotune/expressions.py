@@ -30,7 +30,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Refuse powers and repeated text that could fill the memory."""
         if operator == "**" and not (isinstance(right, int | float) and abs(right) <= _LARGEST_POWER):
             raise SecurityError(f"exponent {right!r} is larger than {_LARGEST_POWER}")
-        if operator == "*" and not (_is_number(left) and _is_number(right)):
+        if operator == "*" and isinstance(left, str | list | tuple) | isinstance(right, str | list | tuple):
             raise SecurityError("only numbers can be multiplied")
         return super().call_binop(context, operator, left, right)
 
@@ -80,6 +80,8 @@ class Expression:
             value = self._call(**namespace)
             if isinstance(value, Undefined):
                 value._fail_with_undefined_error()
+            if not isinstance(value, bool | int | float | str):
+                raise ExpressionError(f"{self.text!r} is a {type(value).__name__}, not a number, text or boolean")
         except UndefinedError as error:
             raise ExpressionError(f"in {self.text!r}: {error.message}; known: {_known(namespace)}") from error
         except SecurityError as error:
@@ -97,9 +99,10 @@ class Expression:
         output = self._tree.body[0]
         assert isinstance(output, nodes.Output)
         try:
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="raise"):
                 return _Walker(namespace).visit(output.nodes[0])
-        except _NotVectorised:
+        except (_NotVectorised, FloatingPointError):
+            # Division by zero too: `and` and `if` may guard it for one configuration, never for a whole array.
             return self._each(namespace)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ExpressionError(f"cannot evaluate {self.text!r}: {error}") from error

@@ -14,9 +14,8 @@ _OPENING = "{#---"
 _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
-    ["summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints"]
-    + ["workspace", "launch", "problem", "tensors", "cost", "tolerance"]
-)
+    ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
+) | {"workspace", "launch", "problem", "tensors", "cost", "tolerance"}
 
 
 @dataclass(frozen=True)

@@ -39,17 +39,18 @@ def _checks(launch: LaunchSpec, spec: DeviceSpec, value: Any) -> Iterator[tuple[
         np.asarray(smem) <= spec.max_shared_memory,
         f"kernel {launch.kernel} asks for {smem} bytes of shared memory; {spec.title} allows {spec.max_shared_memory}",
     )
-    for axis, (expression, most) in enumerate(zip(launch.block, _MAX_BLOCK, strict=False)):
-        size = value(expression)
-        threads = threads * size
-        yield (
-            _between(size, most),
-            f"kernel {launch.kernel}: block axis {'xyz'[axis]} is {size}; 1 to {most} is allowed",
-        )
+    for expression in launch.block:
+        threads = threads * value(expression)
     yield (
         np.asarray(threads) <= spec.max_threads_per_block,
         f"kernel {launch.kernel} asks for {threads} threads a block; {spec.title} allows {spec.max_threads_per_block}",
     )
+    for axis, (expression, most) in enumerate(zip(launch.block, _MAX_BLOCK, strict=False)):
+        size = value(expression)
+        yield (
+            _between(size, most),
+            f"kernel {launch.kernel}: block axis {'xyz'[axis]} is {size}; 1 to {most} is allowed",
+        )
     for axis, (expression, most) in enumerate(zip(launch.grid, _MAX_GRID, strict=False)):
         size = value(expression)
         yield _between(size, most), f"kernel {launch.kernel}: grid axis {'xyz'[axis]} is {size}; 1 to {most} is allowed"
