@@ -6,7 +6,7 @@ from pathlib import Path
 from autotune.errors import UsageError
 from autotune.ops.base import Op
 from autotune.ops.custom import CustomOp, load_reference
-from autotune.ops.registry import get_op, op_names, register
+from autotune.ops.registry import BUILTIN, get_op, register
 from autotune.template import load_template
 
 
@@ -24,7 +24,7 @@ class OpRef:
         Raises:
             UsageError: a user's op without a reference, or one that cannot be loaded.
         """
-        if self.template is None or (self.reference is None and self.name in op_names()):
+        if self.template is None or (self.reference is None and self.name in BUILTIN):
             return get_op(self.name)
         if self.reference is None:
             raise UsageError(

@@ -31,5 +31,5 @@ def op_names() -> tuple[str, ...]:
     return tuple(_OPS)
 
 
-register(Forward())
-register(Backward())
+BUILTIN = tuple(register(op).name for op in (Forward(), Backward()))
+"""Names of the ops that need no declaration."""
