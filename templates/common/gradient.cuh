@@ -1,0 +1,134 @@
+// What the attention gradients share: how a block's threads lie over a tile, products that reduce over rows, and
+// accumulation into a gradient that several blocks add to.
+#pragma once
+
+#include "common/reduce.cuh"
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+/// Largest power of two that divides n, at most `limit`.
+__host__ __device__ constexpr int power_of_two_in(int n, int limit)
+{
+    int power = 1;
+    while (power < limit && n % (2 * power) == 0) power *= 2;
+    return power;
+}
+
+/// THREADS threads as a grid of ROWS_ rows over a tile. A warp covers 4 rows by 8 columns of the grid where it can.
+/// Shared memory serves a 16-byte read of a warp in half the time if, in each half of the warp, lanes that differ in
+/// bit 0 alone (or in bit 1 alone) read the same address. So columns take lane bits 0, 2 and 4, rows bits 1 and 3.
+template <int THREADS, int ROWS_>
+struct ThreadGrid {
+    static constexpr int ROWS = ROWS_;
+    static constexpr int COLS = THREADS / ROWS;
+    static constexpr int WARP_COLS = power_of_two_in(COLS, 32 / power_of_two_in(ROWS, 4));
+    static constexpr int WARP_ROWS = 32 / WARP_COLS;
+    static constexpr bool INTERLEAVED = WARP_COLS == 8;
+    static_assert(THREADS % ROWS == 0 && THREADS % 32 == 0, "whole rows of whole warps");
+    static_assert(COLS % WARP_COLS == 0 && ROWS % WARP_ROWS == 0, "warps tile the grid");
+
+    int row;
+    int col;
+
+    __device__ __forceinline__ ThreadGrid()
+    {
+        constexpr int WARPS_ACROSS = COLS / WARP_COLS;
+        const int warp = threadIdx.x / 32;
+        const int lane = threadIdx.x % 32;
+        const int lane_row = INTERLEAVED ? (lane >> 1 & 1) | (lane >> 2 & 2) : lane / WARP_COLS;
+        const int lane_col = INTERLEAVED ? (lane & 1) | (lane >> 1 & 2) | (lane >> 2 & 4) : lane % WARP_COLS;
+        row = warp / WARPS_ACROSS * WARP_ROWS + lane_row;
+        col = warp % WARPS_ACROSS * WARP_COLS + lane_col;
+    }
+};
+
+/// acc[i][j] += sum over k < K of a(k, i) * b(k, j): columns times columns (P transposed times dO). `a` and `b` point
+/// at the thread's first column in row 0; rows are A_ROW and B_ROW floats apart. The thread's columns come in groups
+/// of 4 (of `a`) and WIDTH (of `b`) neighbours, A_STEP and B_STEP floats apart.
+template <int M, int N, int K, int A_ROW, int A_STEP, int B_ROW, int B_STEP, int WIDTH, int UNROLL>
+__device__ __forceinline__ void multiply_tn(float (&acc)[M][N], const float* a, const float* b)
+{
+#pragma unroll UNROLL
+    for (int k = 0; k < K; ++k) {
+        float x[M / 4][4];
+#pragma unroll
+        for (int i = 0; i < M / 4; ++i) load<4>(a + k * A_ROW + i * A_STEP, x[i]);
+#pragma unroll
+        for (int j = 0; j < N; j += WIDTH) {
+            float y[WIDTH];
+            load<WIDTH>(b + k * B_ROW + j / WIDTH * B_STEP, y);
+#pragma unroll
+            for (int w = 0; w < WIDTH; ++w)
+#pragma unroll
+                for (int i = 0; i < M; ++i) acc[i][j + w] += x[i / 4][i % 4] * y[w];
+        }
+    }
+}
+
+/// to[0..N) = N neighbouring elements of a tensor's row from column `col` on, as float.
+template <int N, class T>
+__device__ __forceinline__ void load_row(const T* row, long long col_stride, int col, float (&to)[N], bool vectors)
+{
+    if (vectors) {
+        load<N>(row + col, to);
+    } else {
+#pragma unroll
+        for (int e = 0; e < N; ++e) to[e] = to_float(row[(col + e) * col_stride]);
+    }
+}
+
+/// Where row number `row` of a (B, NH, T, HS) tensor is.
+struct RowPlace {
+    int b;
+    int h;
+    int t;
+
+    __device__ __forceinline__ RowPlace(long long row, int NH, int T)
+        : b(static_cast<int>(row / T / NH)), h(static_cast<int>(row / T % NH)), t(static_cast<int>(row % T))
+    {
+    }
+};
+
+template <class T>
+__device__ __forceinline__ T* row_of(const View<T, 4>& tensor, const RowPlace& place)
+{
+    return matrix_of(tensor, place.b, place.h) + place.t * tensor.stride[2];
+}
+
+/// The sum of x * y over a row of HS elements, by LANES neighbouring lanes; all of them get it. Every lane of the warp
+/// takes part in the exchange, also those of which `exists` is false.
+template <int HS, int VEC, int LANES, class T>
+__device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const View<const T, 4>& y, const RowPlace& place,
+                                             bool exists)
+{
+    const bool vectors = allows_vectors<VEC>(x) && allows_vectors<VEC>(y);
+    float sum = 0.0f;
+    for (int col = threadIdx.x % LANES * VEC; exists && col < HS; col += LANES * VEC) {
+        float a[VEC];
+        float b[VEC];
+        load_row(row_of(x, place), x.stride[3], col, a, vectors);
+        load_row(row_of(y, place), y.stride[3], col, b, vectors);
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) sum += a[e] * b[e];
+    }
+    return reduce_lanes<Sum, 1, LANES>(sum);
+}
+
+/// Adds N neighbouring floats (2 or 4) to a row from column `col` on, where other blocks add as well: their order is
+/// left to chance. `vectors`: the row is contiguous and aligned to N floats.
+template <int N>
+__device__ __forceinline__ void add_to_row(float* row, long long col_stride, int col, const float (&x)[N], bool vectors)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (vectors) {
+        if constexpr (N == 4)
+            atomicAdd(reinterpret_cast<float4*>(row + col), make_float4(x[0], x[1], x[2], x[3]));
+        else
+            atomicAdd(reinterpret_cast<float2*>(row + col), make_float2(x[0], x[1]));
+        return;
+    }
+#endif
+    (void)vectors;
+#pragma unroll
+    for (int e = 0; e < N; ++e) atomicAdd(row + (col + e) * col_stride, x[e]);
+}
