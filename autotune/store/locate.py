@@ -7,8 +7,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from autotune import settings
 from autotune.errors import StoreError, UsageError
-
-_SQLITE_MAGIC = b"SQLite format 3\0"
+from autotune.store.files import plain_path
 
 
 def database_url(given: str | Path | None = None) -> URL:
@@ -19,10 +18,9 @@ def database_url(given: str | Path | None = None) -> URL:
         StoreError: the database's Python driver is not installed.
     """
     text = str(given if given is not None else settings.database())
-    if "://" not in text:
-        if not text.strip() or "\0" in text:
-            raise UsageError(f"the database {text!r} is neither a path nor a URL")
-        return URL.create("sqlite", database=str(Path(text).expanduser().absolute()))
+    path = plain_path(text)
+    if path is not None:
+        return URL.create("sqlite", database=str(path))
     url = _parse(text)
     backend = url.get_backend_name()
     if backend not in {"sqlite", "postgresql"}:
@@ -40,26 +38,6 @@ def shown(url: URL) -> str:
     """How messages name a database: the path of a file, the URL of a server without its password."""
     path = sqlite_path(url)
     return str(path) if path is not None else _shown(url)
-
-
-def check_file(path: Path) -> bool:
-    """Whether a database file is there (an empty file counts as none, it is what a new one looks like).
-
-    Raises:
-        StoreError: it is a folder, or holds something else than SQLite.
-    """
-    try:
-        if path.is_dir():
-            raise StoreError(f"the database {path} is a folder; name a file in it, such as {path / 'autotune.db'}")
-        with path.open("rb") as file:
-            head = file.read(len(_SQLITE_MAGIC))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise StoreError(f"cannot read the database {path}: {error.strerror}") from error
-    if head and head != _SQLITE_MAGIC:
-        raise StoreError(f"{path} is not a SQLite database; it was left untouched, name another file with --db")
-    return bool(head)
 
 
 def _parse(text: str) -> URL:

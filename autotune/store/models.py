@@ -42,15 +42,13 @@ class Device(Base):
 
 
 class ProblemRow(Base):
-    """A problem. `key` is `Problem.key`; `family` is the op with its fields that are not integers (dtype, mask, …)."""
+    """A problem. `key` is `Problem.key`."""
 
     __tablename__ = "problem"
-    __table_args__ = (Index(None, "op", "family"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(unique=True)
-    op: Mapped[str]
-    family: Mapped[str]
+    op: Mapped[str] = mapped_column(index=True)
     fields: Mapped[dict[str, Any]]
 
 

@@ -12,7 +12,7 @@ from autotune.errors import StoreError
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
 from autotune.problem import Problem
-from autotune.store.models import Claim, MeasurementRow, Winner
+from autotune.store.models import CandidateRow, Claim, Device, MeasurementRow, ProblemRow, Winner
 from autotune.store.records import Stage
 from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row
 
@@ -36,9 +36,14 @@ def write(session: Session, trial: Trial) -> int:
     A trial that is recorded already keeps its first record, whose id is returned.
     """
     check(trial.measurement)
-    row = _row(session, trial)
+    row = make_row(
+        trial,
+        device_row(session, trial.identity),
+        problem_row(session, trial.problem),
+        candidate_row(session, trial.problem.op, trial.candidate),
+    )
     session.execute(delete(Claim).where(*_same(Claim, row)))
-    standing = _recorded(session, row) if trial.stage == "trial" else None
+    standing = recorded(session, row) if trial.stage == "trial" else None
     if standing is not None:
         return standing
     session.add(row)
@@ -80,7 +85,7 @@ def name(session: Session, measurement_id: int) -> bool:
     """Make a finalist the winner; False if a standing winner from an earlier comparison is still faster.
 
     The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
-    always yields to a new version of its own template, to its own candidate, and it yields if it is a trial's.
+    always yields to a new version of its own template and to its own candidate, and a trial yields to a finalist.
 
     Raises:
         StoreError: no such measurement, or not an ok one.
@@ -90,8 +95,8 @@ def name(session: Session, measurement_id: int) -> bool:
         found = "there is none" if row is None else f"its outcome is {row.outcome}"
         raise StoreError(f"measurement {measurement_id} cannot be a winner: {found}")
     winner = _standing(session, row)
-    if winner is not None and _holds(session, winner.measurement, row):
-        return False
+    if winner is not None and (winner.measurement_id == row.id or _holds(session, winner.measurement, row)):
+        return winner.measurement_id == row.id
     _crown(session, winner, row)
     return True
 
@@ -101,8 +106,10 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
         best.candidate.template == row.candidate.template
         and best.candidate.template_hash != row.candidate.template_hash
     )
-    if best.stage == "trial" or best.candidate_id == row.candidate_id or new_version:
+    if best.candidate_id == row.candidate_id or new_version:
         return False
+    if best.stage == "trial":
+        return row.stage == "trial" and not _faster(row, best)
     newest = session.scalars(
         select(MeasurementRow)
         .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)
@@ -138,16 +145,18 @@ def _was_finalist(session: Session, row: MeasurementRow) -> bool:
     return session.scalar(query) is not None
 
 
-def _recorded(session: Session, row: MeasurementRow) -> int | None:
-    return session.scalar(
-        select(MeasurementRow.id).where(
-            *_same(MeasurementRow, row),
-            MeasurementRow.stage == "trial",
-            MeasurementRow.source_hash == row.source_hash,
-            MeasurementRow.driver == row.driver,
-            MeasurementRow.compiler == row.compiler,
-        )
+def recorded(session: Session, row: MeasurementRow) -> int | None:
+    """Id of the record that is this one already: for a final, one of the same moment."""
+    query = select(MeasurementRow.id).where(
+        *_same(MeasurementRow, row),
+        MeasurementRow.stage == row.stage,
+        MeasurementRow.source_hash == row.source_hash,
+        MeasurementRow.driver == row.driver,
+        MeasurementRow.compiler == row.compiler,
     )
+    if row.stage == "final":
+        query = query.where(MeasurementRow.created_at == row.created_at)
+    return session.scalar(query.limit(1))
 
 
 def _same(table: type[MeasurementRow] | type[Claim], row: MeasurementRow) -> tuple[ColumnElement[bool], ...]:
@@ -158,13 +167,14 @@ def _same(table: type[MeasurementRow] | type[Claim], row: MeasurementRow) -> tup
     )
 
 
-def _row(session: Session, trial: Trial) -> MeasurementRow:
+def make_row(trial: Trial, device: Device, problem: ProblemRow, candidate: CandidateRow) -> MeasurementRow:
+    """A new row, in no session yet."""
     measurement = trial.measurement
     timing, environment = measurement.timing, measurement.environment
     return MeasurementRow(
-        device_id=device_row(session, trial.identity).id,
-        problem_id=problem_row(session, trial.problem).id,
-        candidate_id=candidate_row(session, trial.problem.op, trial.candidate).id,
+        device_id=device.id,
+        problem_id=problem.id,
+        candidate_id=candidate.id,
         search_id=trial.search_id,
         stage=trial.stage,
         source_hash=trial.source_hash,

@@ -9,7 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autotune.candidate import Candidate, make_candidate
-from autotune.devices.identity import DeviceIdentity
+from autotune.devices.identity import DeviceIdentity, DeviceKind
+from autotune.devices.spec import DeviceSpec
 from autotune.measurement import Measurement
 from autotune.problem import Problem
 from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
@@ -28,12 +29,6 @@ def package_version() -> str:
         return metadata.version("autotune")
     except metadata.PackageNotFoundError:
         return "0"
-
-
-def problem_family(problem: Problem) -> str:
-    """The op with its fields that are not integers: problems of one family differ in lengths and counts only."""
-    words = [f"{name}={value}" for name, value in problem.values if isinstance(value, bool | str | float)]
-    return " ".join([problem.op, *words])
 
 
 def device_row(session: Session, identity: DeviceIdentity) -> Device:
@@ -55,7 +50,7 @@ def problem_row(session: Session, problem: Problem) -> ProblemRow:
     """The problem's row, made when missing."""
     row = session.scalars(select(ProblemRow).where(ProblemRow.key == problem.key)).one_or_none()
     if row is None:
-        row = ProblemRow(key=problem.key, op=problem.op, family=problem_family(problem), fields=problem.fields)
+        row = ProblemRow(key=problem.key, op=problem.op, fields=problem.fields)
         session.add(row)
         session.flush()
     return row
@@ -78,6 +73,11 @@ def candidate_row(session: Session, op: str, candidate: Candidate) -> CandidateR
         session.add(row)
         session.flush()
     return row
+
+
+def to_identity(row: Device) -> DeviceIdentity:
+    """A row's device."""
+    return DeviceIdentity(cast(DeviceKind, row.kind), DeviceSpec(**row.spec))
 
 
 def to_problem(row: ProblemRow) -> Problem:

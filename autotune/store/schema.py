@@ -7,12 +7,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from autotune.errors import StoreError
 from autotune.store.engine import reading, writing
 from autotune.store.locate import shown
-
-HEAD = "0001"
-"""Newest migration in `db/migrations/versions`; kept here so that opening a database need not load Alembic."""
-
-VERSION_TABLE = "autotune_version"
-"""Not Alembic's default name: a database may hold an Optuna storage too, which owns that one."""
+from autotune.store.version import HEAD, VERSION_TABLE, check_version, version_number
 
 _TABLES = {"device", "problem", "candidate", "search", "measurement", "claim", "winner"}
 
@@ -47,29 +42,10 @@ def upgrade(engine: Engine) -> tuple[str | None, str]:
         before = current_version(connection)
         if before is None:
             _refuse_foreign(connection)
-        elif _number(before, shown(engine.url)) > int(HEAD):
+        elif version_number(before, shown(engine.url)) > int(HEAD):
             check_version(before, shown(engine.url))
         migrate(connection)
     return before, HEAD
-
-
-def check_version(version: str | None, where: str) -> None:
-    """Raise unless `version` is the one this package works with.
-
-    Raises:
-        StoreError: it is not; the message says what to do.
-    """
-    number = 0 if version is None else _number(version, where)
-    if number > int(HEAD):
-        raise StoreError(
-            f"the database {where} has schema version {version}, this autotune knows {HEAD}: upgrade autotune, "
-            "or name another database with --db"
-        )
-    if number < int(HEAD):
-        raise StoreError(
-            f"the database {where} has schema version {version}, older than {HEAD}: "
-            f"run `autotune db upgrade --db {where}`"
-        )
 
 
 def current_version(connection: Connection) -> str | None:
@@ -98,12 +74,6 @@ def alembic_config() -> Any:
     configuration.set_main_option("script_location", str(resource_root("db") / "migrations").replace("%", "%%"))
     configuration.set_main_option("path_separator", "newline")
     return configuration
-
-
-def _number(version: str, where: str) -> int:
-    if not version.isdigit():
-        raise StoreError(f"the database {where} has an unknown schema version {version!r}; name another with --db")
-    return int(version)
 
 
 def _refuse_foreign(connection: Connection) -> None:

@@ -18,7 +18,8 @@ from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.store import claims, queries, recording
 from autotune.store.engine import make_engine, reading, writing
-from autotune.store.locate import check_file, database_url, shown, sqlite_path
+from autotune.store.files import check_file
+from autotune.store.locate import database_url, shown, sqlite_path
 from autotune.store.models import MeasurementRow, SearchRow
 from autotune.store.plain import dumps
 from autotune.store.records import (

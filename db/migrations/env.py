@@ -3,7 +3,7 @@
 from alembic import context
 
 from autotune.store.models import Base
-from autotune.store.schema import VERSION_TABLE
+from autotune.store.version import VERSION_TABLE
 
 connection = context.config.attributes.get("connection")
 if connection is None:

@@ -39,12 +39,11 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("op", sa.Text(), nullable=False),
-        sa.Column("family", sa.Text(), nullable=False),
         sa.Column("fields", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_problem"),
         sa.UniqueConstraint("key", name="uq_problem_key"),
     )
-    op.create_index("ix_problem_op_family", "problem", ["op", "family"])
+    op.create_index("ix_problem_op", "problem", ["op"])
     op.create_table(
         "claim",
         sa.Column("id", sa.Integer(), nullable=False),

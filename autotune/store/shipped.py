@@ -1,0 +1,31 @@
+"""The winners that come with the package: `db/winners/<gpu>.jsonl`, one line each."""
+
+from functools import cache
+from pathlib import Path
+
+from autotune.errors import UsageError
+from autotune.resources import resource_root
+from autotune.store.linefile import read_lines
+from autotune.store.lines import Line
+
+FOLDER = "winners"
+
+
+def load_winners(path: Path) -> tuple[Line, ...]:
+    """The winners in one file.
+
+    Raises:
+        UsageError: a line is not sound, or is no winner; the message has its number.
+    """
+    lines = tuple(read_lines(path))
+    for line in lines:
+        if not line.is_winner:
+            raise UsageError(f"{path} holds a record that is no winner: {line.problem} on {line.identity.name}")
+    return lines
+
+
+@cache
+def shipped_winners() -> tuple[Line, ...]:
+    """All winners that come with the package."""
+    folder = resource_root("db") / FOLDER
+    return tuple(line for path in sorted(folder.glob("*.jsonl")) for line in load_winners(path))

@@ -1,0 +1,125 @@
+"""Export and import of a store's records."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.devices.identity import DeviceIdentity
+from autotune.store import recording
+from autotune.store.linefile import read_lines, write_lines
+from autotune.store.lines import Line, as_winner
+from autotune.store.models import Device, MeasurementRow
+from autotune.store.records import StoredMeasurement
+from autotune.store.rows import candidate_row, device_row, problem_row, to_identity
+from autotune.store.store import Store
+
+
+@dataclass
+class ImportReport:
+    """What an import did; `known` records were there already."""
+
+    added: int = 0
+    known: int = 0
+    winners: int = 0
+
+
+def export_lines(
+    store: Store, *, op: str | None = None, device: str | None = None, winners_only: bool
+) -> Iterator[Line]:
+    """A store's records in the order of their ids, then its winners."""
+    identities = _identities(store)
+    if not winners_only:
+        for record in store.measurements(None, device, stage=None):
+            if op in {None, record.problem.op}:
+                yield _line(record, identities)
+    for winner in store.winners(op=op, device=device):
+        yield as_winner(_line(winner.record, identities))
+
+
+def export_file(
+    store: Store, path: Path, *, op: str | None = None, device: str | None = None, winners_only: bool = False
+) -> int:
+    """Write `export_lines` to a file; returns the number of lines.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    return write_lines(path, export_lines(store, op=op, device=device, winners_only=winners_only))
+
+
+def import_file(store: Store, path: Path) -> ImportReport:
+    """Add a file's records to a store: all of them, or none if a line is not sound. A second time adds nothing.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is not sound; the message has its number.
+    """
+    return import_lines(store, list(read_lines(path)))
+
+
+def import_lines(store: Store, lines: Iterable[Line]) -> ImportReport:
+    """Add records to a store, in one transaction."""
+    with store.write() as session:
+        importer = _Importer(session)
+        for line in lines:
+            importer.add(line)
+    return importer.report
+
+
+def _line(record: StoredMeasurement, identities: Mapping[str, DeviceIdentity]) -> Line:
+    return Line(
+        record="measurement",
+        identity=identities[record.device],
+        problem=record.problem,
+        candidate=record.candidate,
+        source_hash=record.source_hash,
+        stage=record.stage,
+        package_version=record.package_version,
+        created_at=record.created_at,
+        measurement=record.measurement,
+    )
+
+
+def _identities(store: Store) -> dict[str, DeviceIdentity]:
+    with store.read() as session:
+        return {row.name: to_identity(row) for row in session.scalars(select(Device))}
+
+
+class _Importer:
+    """Adds lines within one transaction; keeps the rows that many lines share."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._devices = cache(partial(device_row, session))
+        self._problems = cache(partial(problem_row, session))
+        self._candidates = cache(partial(candidate_row, session))
+        self.report = ImportReport()
+
+    def add(self, line: Line) -> None:
+        row = self._row(line)
+        standing = recording.recorded(self._session, row)
+        if standing is None:
+            self._session.add(row)
+            self._session.flush()
+            recording.contend(self._session, row)
+            self.report.added += 1
+        else:
+            self.report.known += 1
+        if line.is_winner and recording.name(self._session, standing or row.id):
+            self.report.winners += 1
+
+    def _row(self, line: Line) -> MeasurementRow:
+        trial = recording.Trial(
+            line.identity, line.problem, line.candidate, line.source_hash, line.measurement, None, line.stage
+        )
+        row = recording.make_row(
+            trial,
+            self._devices(line.identity),
+            self._problems(line.problem),
+            self._candidates(line.problem.op, line.candidate),
+        )
+        row.package_version, row.created_at = line.package_version, line.created_at
+        return row
