@@ -11,7 +11,7 @@ It is meant to rank candidates of one problem, not to predict. For each launch
 - *hiding* latency: w / (w + 4) for w resident warps an SM (occupancy, or what the grid has if that is less).
 - *reuse*: a thread that keeps r = registers/2 values does about 2/sqrt(r) loads per multiply-add: 1 / (1 + 4/sqrt(r)).
 - *balance*: blocks an SM over that rounded up: the tail of the last wave, and the SMs that a small grid leaves idle.
-- *spills*: 1 / (1 + spill_bytes/256); *lanes*: the part of the last warp that is used; without shared memory, a quarter.
+- *spills*: 1 / (1 + spill_bytes/256). *lanes*: the part of the last warp that is used. No shared memory: a quarter.
 
 The constants are round numbers. Deterministic: the same input gives the same estimate.
 """
@@ -63,7 +63,7 @@ def estimate(
             seconds += nbytes[step.buffer] / (bandwidth * _BANDWIDTH_SHARE)
     for launch, weight in zip(plan.launches, weights, strict=True):
         found = _find(launch, resources)
-        flops = op_flops * weight / sum(weights)
+        flops = op_flops * weight / max(sum(weights), 1.0)
         touched = sum(nbytes[name] for name in _storages(launch))
         seconds += max(
             flops / (peak * compute_efficiency(launch, found, spec)),

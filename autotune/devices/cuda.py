@@ -1,0 +1,283 @@
+"""A CUDA GPU through PyCUDA, on the primary context, so that it is shared with PyTorch in the same process."""
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.build.artifact import Artifact
+from autotune.devices.base import Program, TimingBudget
+from autotune.devices.detect import driver_version, gpu_count, present_gpu
+from autotune.devices.identity import DeviceIdentity
+from autotune.devices.nvml import driver_release, read_state
+from autotune.devices.timing import time_adaptively
+from autotune.dtypes import numpy_dtype
+from autotune.errors import DeviceMissing, LaunchError
+from autotune.measurement import Timing
+from autotune.plan import Buffer, Launch, LaunchPlan, Step, Zero, pack_arguments
+
+_DEFAULT_DYNAMIC_SMEM = 48 * 1024  # more must be asked for, kernel by kernel
+_FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
+_MAX_FLUSH_BYTES = 1 << 30
+_NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
+
+Command = Callable[[], None]
+
+
+@dataclass
+class CudaProgram:
+    """A loaded cubin and its kernels by name."""
+
+    module: Any
+    kernels: dict[str, Any] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Unload: PyCUDA does when the last reference goes."""
+        self.kernels.clear()
+        self.module = None
+
+
+class CudaDevice:
+    """The GPU with this index as the driver counts them (`CUDA_VISIBLE_DEVICES` applies).
+
+    After a LaunchError for an illegal access the context is dead, and so is whatever else uses it: end the process.
+    """
+
+    identity: DeviceIdentity
+
+    def __init__(self, index: int = 0) -> None:
+        """Take the primary context.
+
+        Raises:
+            DeviceMissing: no such GPU, or PyCUDA is not installed.
+        """
+        spec = present_gpu(index)
+        if spec is None:
+            raise DeviceMissing(f"no NVIDIA GPU with index {index}: the driver shows {gpu_count()}; try --device cpu")
+        self._driver = _import_pycuda()
+        self.identity = DeviceIdentity("cuda", spec)
+        self._buffers: dict[str, tuple[Buffer, Any]] = {}
+        self._flush: tuple[int, Any] | None = None
+        with self._translated("cannot use the GPU"):
+            self._driver.init()
+            device = self._driver.Device(index)
+            self._context = device.retain_primary_context()
+            self._context.push()
+            self._bus_id = str(device.pci_bus_id())
+            self._stream = self._driver.Stream()
+
+    def environment(self) -> Mapping[str, str]:
+        """GPU, driver, CUDA version of the driver, host."""
+        return {
+            "device": self.identity.spec.title,
+            "driver": driver_release() or "unknown",
+            "cuda": driver_version() or "unknown",
+            "host": platform.node(),
+        }
+
+    def allocate(self, buffers: Sequence[Buffer]) -> None:
+        """Make exactly these buffers exist; those unchanged in name, dtype and size keep their content.
+
+        Raises:
+            LaunchError: the GPU's memory does not suffice.
+        """
+        wanted = {buffer.name: buffer for buffer in buffers}
+        for name, (held, memory) in list(self._buffers.items()):
+            if name not in wanted or _layout(wanted[name]) != _layout(held):
+                del self._buffers[name]
+                with self._translated(f"cannot free buffer {name}"):
+                    memory.free()
+        for name, buffer in wanted.items():
+            if name not in self._buffers:
+                self._buffers[name] = (buffer, self._allocate_bytes(buffer.nbytes, f"buffer {name}"))
+
+    def upload(self, name: str, data: NDArray[Any]) -> None:
+        """Copy a 1-D array of the buffer's element type and length into it.
+
+        Raises:
+            LaunchError: the array does not fit the buffer, or the copy failed.
+        """
+        buffer, memory = self._held(name)
+        if data.dtype != numpy_dtype(buffer.dtype) or data.shape != (buffer.elements,):
+            raise LaunchError(f"buffer {name} holds {buffer.elements} {buffer.dtype}, got {data.shape} {data.dtype}")
+        if buffer.nbytes:
+            with self._translated(f"cannot upload {name}"):
+                self._driver.memcpy_htod(memory, np.ascontiguousarray(data).view(np.uint8))
+
+    def poison(self, name: str) -> None:
+        """Fill with NaN."""
+        buffer, memory = self._held(name)
+        with self._translated(f"cannot fill {name}"):
+            self._memset(memory, _NOT_A_NUMBER, buffer.nbytes)()
+
+    def download(self, name: str) -> NDArray[Any]:
+        """The buffer's content as a 1-D array of its element type."""
+        buffer, memory = self._held(name)
+        data = np.empty(buffer.nbytes, np.uint8)
+        if buffer.nbytes:
+            with self._translated(f"cannot download {name}"):
+                self._stream.synchronize()
+                self._driver.memcpy_dtoh(data, memory)
+        return data.view(numpy_dtype(buffer.dtype))
+
+    def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
+        """Load a cubin and raise its kernels' shared-memory limits to what the plan asks for.
+
+        Raises:
+            LaunchError: the device refuses it; for shared memory the message says asked and available.
+        """
+        with self._translated(f"cannot load {artifact.path.name}"):
+            module = self._driver.module_from_buffer(artifact.path.read_bytes())
+        program = CudaProgram(module)
+        for name in plan.kernels:
+            with self._translated(f"kernel {name} is not in {artifact.path.name}"):
+                program.kernels[name] = module.get_function(name)
+        for launch in plan.launches:
+            self._check(program.kernels[launch.kernel], launch)
+        for name in plan.kernels:
+            self._allow_smem(program.kernels[name], name, max(s.smem for s in plan.launches if s.kernel == name))
+        return program
+
+    def run(self, program: Program, plan: LaunchPlan) -> None:
+        """All steps of the plan once, then synchronise.
+
+        Raises:
+            LaunchError: a step failed.
+        """
+        with self._translated(_what(plan)):
+            for command in self._commands(program, plan):
+                command()
+            self._stream.synchronize()
+
+    def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
+        """Median time of the whole plan between two events, L2 flushed before each repeat.
+
+        Raises:
+            LaunchError: a step failed, or took no time.
+        """
+        commands = [self._flush_command(plan), *self._commands(program, plan)]
+        with self._translated(_what(plan)):
+            timing = time_adaptively(partial(self._sample, commands), budget, "events, L2 flushed")
+        state = read_state(self._bus_id)
+        return replace(timing, clock_mhz=state.clock_mhz, power_w=state.power_w, temperature_c=state.temperature_c)
+
+    def close(self) -> None:
+        """Free everything and let go of the context; quiet when the context is dead."""
+        if self._context is None:
+            return
+        with contextlib.suppress(LaunchError), self._translated("cannot close"):
+            self.allocate(())
+            self._flush = None
+            self._stream = None
+            self._context.pop()
+        self._context = None
+
+    def _sample(self, commands: Sequence[Command], repeats: int) -> list[float]:
+        flush, *steps = commands
+        pairs = [(self._driver.Event(), self._driver.Event()) for _ in range(repeats)]
+        stream = self._stream
+        for before, after in pairs:
+            flush()
+            before.record(stream)
+            for step in steps:
+                step()
+            after.record(stream)
+        stream.synchronize()
+        return [float(after.time_since(before)) for before, after in pairs]
+
+    def _commands(self, program: Program, plan: LaunchPlan) -> list[Command]:
+        """Each step as a call without arguments: everything is packed beforehand."""
+        assert isinstance(program, CudaProgram)
+        addresses = {name: int(memory) for name, (_, memory) in self._buffers.items()}
+        return [self._command(program, step, addresses) for step in plan.steps]
+
+    def _command(self, program: CudaProgram, step: Step, addresses: Mapping[str, int]) -> Command:
+        if isinstance(step, Zero):
+            buffer, memory = self._held(step.buffer)
+            return self._memset(memory, 0, buffer.nbytes)
+        packed = pack_arguments(step.args, addresses)
+        kernel = program.kernels[step.kernel]
+        return partial(kernel._launch_kernel, step.grid, step.block, packed, step.smem, self._stream)
+
+    def _memset(self, memory: Any, byte: int, nbytes: int) -> Command:
+        if nbytes == 0:
+            return _nothing
+        return partial(self._driver.memset_d8_async, memory, byte, nbytes, self._stream)
+
+    def _flush_command(self, plan: LaunchPlan) -> Command:
+        spec = self.identity.spec
+        outlast = len(plan.steps) * _FLUSH_SECONDS_A_STEP * spec.bandwidth_gbs * 1e9
+        nbytes = int(max(2 * spec.l2_bytes, min(outlast, _MAX_FLUSH_BYTES)))
+        if self._flush is None or self._flush[0] < nbytes:
+            self._flush = None
+            self._flush = (nbytes, self._allocate_bytes(nbytes, "the L2 flush"))
+        return self._memset(self._flush[1], 0, nbytes)
+
+    def _check(self, kernel: Any, launch: Launch) -> None:
+        title = self.identity.spec.title
+        if launch.threads > kernel.max_threads_per_block:
+            raise LaunchError(
+                f"kernel {launch.kernel} asks for {launch.threads} threads a block; "
+                f"{title} allows {kernel.max_threads_per_block} with its {kernel.num_regs} registers"
+            )
+        asked, allowed = kernel.shared_size_bytes + launch.smem, self.identity.spec.max_shared_memory
+        if asked > allowed:
+            raise LaunchError(
+                f"kernel {launch.kernel} asks for {asked} bytes of shared memory; {title} allows {allowed}"
+            )
+
+    def _allow_smem(self, kernel: Any, name: str, dynamic: int) -> None:
+        if dynamic + kernel.shared_size_bytes > _DEFAULT_DYNAMIC_SMEM:
+            attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self._translated(f"kernel {name} cannot have {dynamic} bytes of dynamic shared memory"):
+                kernel.set_attribute(attribute, dynamic)
+
+    def _allocate_bytes(self, nbytes: int, what: str) -> Any:
+        try:
+            return self._driver.mem_alloc(max(nbytes, 1))
+        except self._driver.MemoryError as error:
+            free, total = self._driver.mem_get_info()
+            raise LaunchError(
+                f"{what} needs {nbytes} bytes; {self.identity.spec.title} has {free} of {total} free"
+            ) from error
+        except self._driver.Error as error:
+            raise LaunchError(f"cannot allocate {what}: {error}") from error
+
+    def _held(self, name: str) -> tuple[Buffer, Any]:
+        try:
+            return self._buffers[name]
+        except KeyError:
+            raise LaunchError(f"there is no buffer {name!r}; allocated: {', '.join(self._buffers) or 'none'}") from None
+
+    @contextlib.contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            raise LaunchError(f"{what}: {error}") from error
+
+
+def _import_pycuda() -> ModuleType:
+    try:
+        import pycuda.driver
+    except ImportError as error:
+        raise DeviceMissing(f"PyCUDA is not installed: pip install autotune[gpu] ({error})") from error
+    return pycuda.driver  # type: ignore[no-any-return]
+
+
+def _layout(buffer: Buffer) -> tuple[str, int]:
+    return buffer.dtype, buffer.elements
+
+
+def _what(plan: LaunchPlan) -> str:
+    return f"kernel {', '.join(plan.kernels)}" if plan.kernels else "plan"
+
+
+def _nothing() -> None:
+    pass
