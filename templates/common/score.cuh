@@ -2,13 +2,21 @@
 // asks this header which keys a query sees, so that a new kind of score is written once.
 #pragma once
 
+#include "common/softmax.cuh"
+
 /// Scores of one (batch, head) matrix: T queries by T_kv keys. A causal mask is aligned bottom-right: query i sees
 /// key j if j <= i + T_kv - T, so the last query sees every key and the first T - T_kv queries may see none.
 template <bool CAUSAL>
 struct Scores {
     int T;
     int T_kv;
-    float scale;  // > 0
+    float scale;
+    float scale_base2;
+
+    __device__ __forceinline__ Scores(int T_, int T_kv_, float scale_)
+        : T(T_), T_kv(T_kv_), scale(scale_), scale_base2(scale_ * LOG2_E)
+    {
+    }
 
     /// Keys past which no query up to `query` sees anything; 0 where those queries see no key at all.
     __device__ __forceinline__ int keys_seen(int query) const
@@ -40,9 +48,9 @@ struct Scores {
         return query_end <= T && key_end <= keys_seen(query);
     }
 
-    /// The score of a visible pair as a natural exponent: softmax is exp(score - max).
-    __device__ __forceinline__ float score(float dot) const { return dot * scale; }
+    /// The score of a visible pair in base 2: its weight before normalisation is exp2(score).
+    __device__ __forceinline__ float base2(float dot) const { return dot * scale_base2; }
 
-    /// d(score) -> d(q·k).
+    /// From the gradient of the (natural) score to the gradient of q·k.
     __device__ __forceinline__ float score_gradient(float gradient) const { return gradient * scale; }
 };

@@ -100,3 +100,15 @@ __device__ __forceinline__ void multiply_nn(float (&acc)[M][N], const float* a, 
             }
     }
 }
+
+/// Writes N neighbouring elements of a tensor's row from column `col` on.
+template <int N, class T>
+__device__ __forceinline__ void store_row(T* row, long long col_stride, int col, const float (&from)[N], bool vectors)
+{
+    if (vectors) {
+        store<N>(row + col, from);
+    } else {
+#pragma unroll
+        for (int e = 0; e < N; ++e) row[(col + e) * col_stride] = from_float<T>(from[e]);
+    }
+}
