@@ -80,7 +80,7 @@ class RecordedSpace:
     @property
     def configs(self) -> Iterable[dict[str, Value]]:
         """Every recorded configuration, in the file's order."""
-        return ({name: value for name, value in zip(self.parameters, key, strict=True)} for key in self.results)
+        return (dict(zip(self.parameters, key, strict=True)) for key in self.results)
 
     @property
     def best_ms(self) -> float:
