@@ -79,7 +79,7 @@ class Bench:
             return Verdict(Outcome.OK, "", None, verification)
         timing = self._device.time(program, plan, budget)
         outcome, message = judge_timing(timing, budget)
-        return Verdict(outcome, message, timing, verification)
+        return Verdict(outcome, message, None if outcome is Outcome.LAUNCH_ERROR else timing, verification)
 
     def verify(self, program: Program, plan: LaunchPlan) -> tuple[Verification, str]:
         """Run twice and compare every element; the text says what is wrong, empty when all is right.

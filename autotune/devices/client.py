@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing.connection import Connection
 from typing import IO
@@ -28,7 +29,7 @@ class WorkerDied(AutotuneError):
 
 
 class WorkerClient:
-    """One worker process at a time. Not thread-safe.
+    """One worker process at a time, used by one thread; only `kill` may be called from others.
 
     The worker ends with the *thread* that started it, so the thread that calls must live as long as the search.
     """
@@ -40,6 +41,8 @@ class WorkerClient:
         self._connection: Connection | None = None
         self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as long as the client
         self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        self._lock = threading.Lock()  # guards what `kill` looks at
+        self._killed_for_good = False
         self.opened: Opened | None = None
         self.starts = 0
 
@@ -79,15 +82,24 @@ class WorkerClient:
 
     def stop(self) -> None:
         """Kill the worker and all its processes; the next `ask` starts a new one."""
+        self.kill()
         if self._connection is not None:
             self._connection.close()
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(
-                    self._process.pid, signal.SIGKILL
-                )  # its leader is not reaped yet: the number is still its own
-            self._process.wait()
-        self._connection = self._process = None
+        with self._lock:
+            if self._process is not None:
+                self._process.wait()
+            self._connection = self._process = None
+
+    def kill(self, *, for_good: bool = False) -> None:
+        """Kill the worker while another thread may be waiting for it, which then sees it dead.
+
+        After `for_good` no new one is started.
+        """
+        with self._lock:
+            self._killed_for_good |= for_good
+            if self._process is not None:  # not reaped yet, so the number of its group is still its own
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Stop, and drop what was kept for restarts."""
@@ -97,16 +109,17 @@ class WorkerClient:
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
-        try:
-            _empty(self._log)
-            handles = (theirs.fileno(), self._keep.fileno())
+        handles = (theirs.fileno(), self._keep.fileno())
+        command = [sys.executable, "-P", "-m", "autotune.devices.worker", *map(str, (*handles, os.getpid()))]
+        _empty(self._log)
+        with self._lock, theirs:
+            if self._killed_for_good:
+                ours.close()
+                raise AutotuneError("the worker was stopped for good")
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "autotune.devices.worker", *map(str, (*handles, os.getpid()))],
-                stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
                 pass_fds=handles, env=_environment(),
             )  # fmt: skip
-        finally:
-            theirs.close()
         self._connection = Connection(ours.detach())
         self.starts += 1
         self._send([*sys.path])

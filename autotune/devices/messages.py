@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from autotune.build.artifact import Artifact
 from autotune.devices.base import TimingBudget
@@ -14,11 +15,18 @@ from autotune.plan import LaunchPlan
 from autotune.problem import Problem
 
 
+class OpSource(Protocol):
+    """Names an op in a form that another process can resolve (`autotune.ops.locate.OpRef`)."""
+
+    def resolve(self) -> Op:
+        """The op."""
+
+
 @dataclass(frozen=True)
 class Prepare:
     """Get ready for a problem: make its inputs and references."""
 
-    op: Op
+    op: OpSource
     problem: Problem
     seed: int
 

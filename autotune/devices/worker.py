@@ -19,6 +19,7 @@ from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepa
 from autotune.errors import AutotuneError
 from autotune.expected import Expectation, expect, load, save
 from autotune.measure import Bench
+from autotune.ops.base import Op
 from autotune.outcome import Outcome
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -34,7 +35,8 @@ class _Server:
 
     def answer(self, message: object) -> Reply:
         if isinstance(message, Prepare):
-            self.bench = Bench(self.device, message.op, self._expectation(message))
+            op = message.op.resolve()
+            self.bench = Bench(self.device, op, self._expectation(op, message))
             return Prepared()
         if self.bench is None:
             raise AutotuneError("the worker was asked to evaluate before it was prepared")
@@ -50,10 +52,10 @@ class _Server:
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
-    def _expectation(self, message: Prepare) -> Expectation:
+    def _expectation(self, op: Op, message: Prepare) -> Expectation:
         kept = load(self.keep)
         if kept is None or kept.problem != message.problem:
-            kept = expect(message.op, message.problem, message.seed)
+            kept = expect(op, message.problem, message.seed)
             save(kept, self.keep)
         return kept
 

@@ -1,0 +1,95 @@
+"""The search as Python calls. What is heavy is imported when called."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.values import Value
+
+if TYPE_CHECKING:
+    from autotune.search.events import Listener
+    from autotune.search.result import SearchResult
+
+
+def search(  # noqa: PLR0913 - the public call; every argument is a choice that the command line offers too
+    op: str | None = None,
+    *,
+    trials: int | None = None,
+    timeout: float | None = None,
+    sampler: str = "tpe",
+    seed: int = 0,
+    device: str | None = None,
+    target: str | None = None,
+    jobs: int | None = None,
+    templates: Sequence[str] = (),
+    reference: str | Callable[..., object] | None = None,
+    db: str | Path | None = None,
+    progress: "Listener | None" = None,
+    **fields: Value,
+) -> "SearchResult":
+    """Search for the fastest kernel of one problem; go on where an earlier search of it ended.
+
+    >>> import autotune
+    >>> result = autotune.search("backward", T=1024, trials=10)  # doctest: +SKIP
+    >>> result.best.candidate.config  # doctest: +SKIP
+
+    Args:
+        op: `forward`, `backward`, or the op of a template file of your own (which may be left out).
+        trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
+            all of them for the sampler `grid`.
+        timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
+        sampler: `tpe`, `gp`, `cmaes`, `random` or `grid`.
+        seed: of the sampler and of the inputs.
+        device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.
+        target: on `cpu`, the GPU whose time is estimated.
+        jobs: builds at a time; default one a core.
+        templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
+        reference: CPU reference of a user's own op: a function of a module, or `module:function`.
+        db: path or SQLAlchemy URL of the database.
+        progress: called with a `Progress` as the search goes on.
+        fields: of the problem; the op's defaults for those left out.
+
+    Returns:
+        The result; its `best` is None when no candidate was right and ran.
+
+    Raises:
+        UsageError: a wrong option, problem or template.
+        DeviceMissing: the device asked for is not here.
+        NoFeasibleConfiguration: constraints rule out every configuration.
+    """
+    results = sweep(
+        op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
+        jobs=jobs, templates=templates, reference=reference, db=db, progress=progress,
+    )  # fmt: skip
+    return next(iter(results))
+
+
+def sweep(  # noqa: PLR0913 - as `search`
+    op: str | None,
+    problems: Iterable[Mapping[str, Value]],
+    *,
+    trials: int | None = None,
+    timeout: float | None = None,
+    sampler: str = "tpe",
+    seed: int = 0,
+    device: str | None = None,
+    target: str | None = None,
+    jobs: int | None = None,
+    templates: Sequence[str] = (),
+    reference: str | Callable[..., object] | None = None,
+    db: str | Path | None = None,
+    progress: "Listener | None" = None,
+) -> "Iterator[SearchResult]":
+    """Search several problems of one op, one after the other; arguments as `search`. All are checked beforehand."""
+    from autotune.search.choose import choose_device, choose_subject, reference_name
+    from autotune.search.events import silent
+    from autotune.search.session import Options, search_one
+    from autotune.store.store import open_store
+
+    options = Options(trials, timeout, sampler, seed, jobs).checked()
+    subject = choose_subject(op, templates, reference_name(reference))
+    chosen = [subject.problem(fields) for fields in problems]
+    opener = choose_device(device, target)
+    with open_store(db) as store:
+        for problem in chosen:
+            yield search_one(subject, problem, opener, options, store, progress or silent)

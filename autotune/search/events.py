@@ -1,0 +1,38 @@
+"""What a search says while it runs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.candidate import Candidate
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.search.evaluator import Load
+
+Phase = Literal["searching", "finishing", "finalists", "done"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A search at one moment. Times in seconds; `best_ms` is an estimate where `estimated`."""
+
+    problem: Problem
+    device: str
+    phase: Phase
+    trials: int
+    trials_limit: int | None
+    elapsed: float
+    timeout: float | None
+    outcomes: Mapping[Outcome, int]
+    best_ms: float | None
+    best: Candidate | None
+    load: Load
+    estimated: bool
+
+
+Listener = Callable[[Progress], None]
+"""Called after every finished candidate and about twice a second between."""
+
+
+def silent(progress: Progress) -> None:
+    """A listener that says nothing."""

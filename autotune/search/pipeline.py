@@ -1,0 +1,245 @@
+"""The real evaluator: render, static checks, builds on all cores, then the worker that owns the device.
+
+On a GPU one binary is built and run. On the emulator two: a cubin for the target GPU, for its resources and the
+estimate, and the emulated one, which is executed and verified on the op's reduced problem.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import Empty, Queue
+
+from autotune.build.artifact import Artifact
+from autotune.build.cache import BuildCache
+from autotune.build.nvcc import CubinRequest
+from autotune.build.pool import BuildPool
+from autotune.candidate import Candidate
+from autotune.devices.client import WorkerClient
+from autotune.devices.identity import DeviceIdentity
+from autotune.devices.messages import OpSource, Prepare
+from autotune.errors import AutotuneError, CompileError
+from autotune.estimate import estimate
+from autotune.measure import Verdict
+from autotune.measurement import KernelResources, Measurement, Timing
+from autotune.occupancy import kernel_resources, static_failure
+from autotune.ops.base import Op
+from autotune.outcome import Outcome
+from autotune.plan import LaunchPlan
+from autotune.problem import Problem
+from autotune.render import render
+from autotune.search.emulated import EmulatorRequest
+from autotune.search.evaluator import Finished, Load
+from autotune.search.lane import Lane
+from autotune.source import KernelSource
+from autotune.template import Template
+
+RETIME_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is tuned and where: all that evaluating a candidate needs to know."""
+
+    op: Op
+    op_source: OpSource
+    problem: Problem
+    templates: Mapping[str, Template]
+    identity: DeviceIdentity
+    environment: Mapping[str, str]
+    seed: int
+    limit_s: float
+
+    @property
+    def emulated(self) -> bool:
+        """Whether kernels run on the emulator, and times are estimates."""
+        return self.identity.kind == "cpu"
+
+    @property
+    def executed(self) -> Problem:
+        """The problem that is executed and verified."""
+        return self.op.emulated(self.problem) if self.emulated else self.problem
+
+    def render(self, candidate: Candidate, problem: Problem) -> KernelSource:
+        """The candidate's source for a problem."""
+        return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
+
+
+@dataclass
+class _Job:
+    """A candidate under way, and what is known about it so far."""
+
+    source: KernelSource
+    build_seconds: float = 0.0
+    compiler: str = ""
+    cubin: Artifact | None = None
+    resources: tuple[KernelResources, ...] = ()
+    twins: list["_Job"] = field(default_factory=list)  # the same binary and plan: one measurement serves all
+
+
+class Pipeline:
+    """Builds run in a pool, the device in its lane; every step ends in an event that `poll` takes from one queue."""
+
+    def __init__(self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None) -> None:
+        self._task = task
+        self._cache = cache
+        self._pool = BuildPool(cache, jobs)
+        self._events: Queue[Callable[[], None]] = Queue()
+        self._finished: list[Finished] = []
+        self._building = 0
+        self._build_seconds = 0.0
+        self._jobs: dict[tuple[str, LaunchPlan], _Job] = {}
+        self._measured: dict[tuple[str, LaunchPlan], Measurement] = {}
+        prepare = Prepare(task.op_source, task.executed, task.seed)
+        self._lane = Lane(client, prepare, task.limit_s, timed=not task.emulated, failed=self._fail)
+
+    @property
+    def capacity(self) -> int:
+        """Builds on all cores, and a few candidates built ahead of the device."""
+        return self._pool.jobs + max(2, self._pool.jobs // 4)
+
+    def submit(self, candidate: Candidate) -> None:
+        """Render and begin to build.
+
+        Raises:
+            TemplateError: the template itself is wrong, which no other candidate would change.
+        """
+        job = _Job(self._task.render(candidate, self._task.problem))
+        request = CubinRequest(job.source, self._task.identity.spec.arch)
+        self._build(request, job, self._cubin_built)
+
+    def poll(self, timeout_s: float) -> Sequence[Finished]:
+        """Candidates that have finished; waits for the first."""
+        deadline = time.monotonic() + timeout_s
+        while not self._finished:
+            try:
+                self._events.get(timeout=max(0.0, deadline - time.monotonic()))()
+            except Empty:
+                break
+        while not self._events.empty():
+            self._events.get()()
+        done, self._finished = self._finished, []
+        return done
+
+    def note_best(self, ms: float) -> None:
+        """Lets the lane give up early on what is slower."""
+        self._lane.best_ms = ms
+
+    def load(self) -> Load:
+        """Builds running or queued, candidates waiting for the device, seconds spent on both."""
+        return Load(self._building, self._lane.waiting, self._build_seconds, self._lane.busy_seconds)
+
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+        """Build again what the cache has lost, then time all in turn. Ends the pipeline's own work."""
+        programs = []
+        for candidate in candidates:
+            source = self._task.render(candidate, self._task.problem)
+            request = CubinRequest(source, self._task.identity.spec.arch)
+            programs.append((request.build(self._cache), source.plan))
+        return self._lane.retime(tuple(programs), RETIME_ROUNDS)
+
+    def drop(self) -> None:
+        """Stop all builds and forget what waits."""
+        self._pool.close()
+        self._lane.drop()
+
+    def close(self) -> None:
+        """Stop builds and worker."""
+        self._pool.close()
+        self._lane.close()
+
+    # --- steps of a candidate, each run by `poll` in the caller's thread
+
+    def _build(
+        self, request: CubinRequest | EmulatorRequest, job: _Job, then: Callable[[_Job, Artifact], None]
+    ) -> None:
+        self._building += 1
+        future: Future[Artifact] = self._pool.submit(request)
+        future.add_done_callback(lambda done: self._events.put(partial(self._built, job, done, then)))
+
+    def _built(self, job: _Job, future: "Future[Artifact]", then: Callable[[_Job, Artifact], None]) -> None:
+        self._building -= 1
+        try:
+            artifact = future.result()
+        except CompileError as error:
+            self._finish(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
+        except CancelledError:
+            pass
+        else:
+            job.build_seconds += artifact.seconds
+            self._build_seconds += 0.0 if artifact.cached else artifact.seconds
+            then(job, artifact)
+
+    def _cubin_built(self, job: _Job, artifact: Artifact) -> None:
+        spec, plan = self._task.identity.spec, job.source.plan
+        job.cubin, job.compiler = artifact, artifact.compiler
+        failure = static_failure(plan, artifact, spec)
+        if failure is not None:
+            self._finish(job, Verdict(Outcome.INFEASIBLE, failure))
+            return
+        job.resources = kernel_resources(plan, artifact, spec)
+        if not self._has_twin(job):
+            self._run(job, artifact)
+
+    def _has_twin(self, job: _Job) -> bool:
+        """Whether the same code, launched alike, has been measured or is on its way."""
+        key = self._key(job)
+        if key in self._measured:
+            self._finished.append(_copied(job, self._measured[key], self._jobs[key].source.candidate))
+        elif key in self._jobs:
+            self._jobs[key].twins.append(job)
+        else:
+            self._jobs[key] = job
+            return False
+        return True
+
+    def _run(self, job: _Job, artifact: Artifact) -> None:
+        if self._task.emulated:
+            source = self._task.render(job.source.candidate, self._task.executed)
+            self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
+        else:
+            self._queue(job.source.plan, job, artifact)
+
+    def _queue(self, plan: LaunchPlan, job: _Job, artifact: Artifact) -> None:
+        self._lane.put(artifact, plan, lambda *result: self._events.put(partial(self._finish, job, *result)))
+
+    def _finish(self, job: _Job, verdict: Verdict, seconds: float = 0.0) -> None:
+        timing = verdict.timing
+        if self._task.emulated and verdict.outcome is Outcome.OK:
+            timing = self._estimate(job)
+        environment = {**self._task.environment, "compiler": job.compiler}
+        measurement = Measurement(
+            verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
+            seconds, environment,
+        )  # fmt: skip
+        self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
+        if job.cubin is not None and self._jobs.get(self._key(job)) is job:
+            self._measured[self._key(job)] = measurement
+        self._finished.extend(_copied(twin, measurement, job.source.candidate) for twin in job.twins)
+        job.twins.clear()
+
+    def _estimate(self, job: _Job) -> Timing:
+        task = self._task
+        tensor_cores = any("mma" in include.name for include in job.source.includes)
+        return estimate(
+            task.op.flops(task.problem), task.op.nbytes(task.problem), job.source.plan, job.resources,
+            task.identity.spec, tensor_cores=tensor_cores,
+        )  # fmt: skip
+
+    @staticmethod
+    def _key(job: _Job) -> tuple[str, LaunchPlan]:
+        assert job.cubin is not None
+        return job.cubin.binary_hash, job.source.plan
+
+    def _fail(self, error: AutotuneError) -> None:
+        def raise_it() -> None:
+            raise error
+
+        self._events.put(raise_it)
+
+
+def _copied(job: _Job, measurement: Measurement, first: Candidate) -> Finished:
+    message = measurement.message or f"same binary and launches as {first}"
+    copied = replace(measurement, message=message, build_seconds=job.build_seconds, device_seconds=0.0)
+    return Finished(job.source.candidate, job.source.hash, copied)

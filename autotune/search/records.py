@@ -1,0 +1,73 @@
+"""The database as one search sees it: its problem, its device, its versions of the families."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autotune.candidate import Candidate
+from autotune.devices.identity import DeviceIdentity
+from autotune.measurement import Measurement, TimingKind
+from autotune.problem import Problem
+from autotune.store.records import ClaimAnswer, Owner, StoredMeasurement
+from autotune.store.store import Store
+
+_HEARTBEAT_S = 15.0
+
+
+@dataclass
+class Records:
+    """Reads what any process records for this search, and writes what this one finds. Used by one thread.
+
+    `driver`: only records made with this driver count; None means any.
+    """
+
+    store: Store
+    identity: DeviceIdentity
+    problem: Problem
+    search_id: int | None = None
+    driver: str | None = None
+    owner: Owner = field(default_factory=Owner.here)
+    _last_id: int = 0
+    _last_beat: float = field(default_factory=time.monotonic)
+
+    def news(self) -> Iterator[StoredMeasurement]:
+        """Trials recorded since the last call, oldest first; the first call yields all there are."""
+        arrived = self.store.measurements(
+            self.problem, self.identity.name, after_id=self._last_id, driver=self.driver, stage="trial"
+        )
+        for record in arrived:
+            self._last_id = record.id
+            yield record
+
+    def claim(self, candidate: Candidate) -> ClaimAnswer:
+        """Ask to evaluate a candidate."""
+        return self.store.claim(self.identity, self.problem, candidate, self.owner, driver=self.driver)
+
+    def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
+        """Record a trial, committed when this returns; gives its id."""
+        return self.store.record(self.identity, self.problem, candidate, source_hash, measurement, self.search_id)
+
+    def write_final(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
+        """Record a finalist's new time; gives the record's id."""
+        return self.store.record(
+            self.identity, self.problem, candidate, source_hash, measurement, self.search_id, stage="final"
+        )
+
+    def standing(self, kind: TimingKind) -> Candidate | None:
+        """The winner so far, from this search or any other."""
+        winner = self.store.winner(self.problem, self.identity.name, kind)
+        return None if winner is None else winner.record.candidate
+
+    def name_winner(self, record_id: int) -> bool:
+        """Make a record the winner; False if the standing one is faster."""
+        return self.store.name_winner(record_id)
+
+    def keep_alive(self) -> None:
+        """Tell other processes, now and then, that our claims still hold."""
+        if time.monotonic() - self._last_beat > _HEARTBEAT_S:
+            self.store.heartbeat(self.owner)
+            self._last_beat = time.monotonic()
+
+    def release(self) -> None:
+        """Give up the claims on candidates that will not be evaluated."""
+        self.store.release(self.owner)

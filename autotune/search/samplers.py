@@ -1,0 +1,54 @@
+"""The samplers by name."""
+
+import importlib.util
+import warnings
+from typing import Literal, get_args
+
+import numpy as np
+
+from autotune.errors import UsageError
+from autotune.search.families import Families, Seen
+from autotune.search.strategy import Strategy
+from autotune.search.walks import Grid, RandomWalk
+
+SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid"]
+SAMPLERS: tuple[str, ...] = get_args(SamplerName)
+
+
+def make_strategy(name: str, families: Families, seen: Seen, seed: int) -> Strategy:
+    """The strategy that `--sampler NAME` stands for.
+
+    `tpe` sees categorical parameters in a space that branches by family. `gp` and `cmaes` see indices in one flat
+    space. `random` and `grid` walk over what has not been seen yet.
+
+    Raises:
+        UsageError: an unknown name, or `gp` without PyTorch.
+    """
+    if name == "grid":
+        return Grid(families, seen)
+    if name == "random":
+        return RandomWalk(families, seen, np.random.default_rng(seed))
+    if name not in SAMPLERS:
+        raise UsageError(f"unknown sampler {name!r}; there are {', '.join(SAMPLERS)}")
+    return _learning(name, families, seed)
+
+
+def _learning(name: str, families: Families, seed: int) -> Strategy:
+    import optuna
+    from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, TPESampler
+
+    from autotune.search.encoding import Grille, Tree
+    from autotune.search.study import OptunaStrategy
+
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    if name == "tpe":
+        tpe = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True, warn_independent_sampling=False)
+        return OptunaStrategy(tpe, Tree(families))
+    sampler: BaseSampler
+    if name == "gp":
+        if importlib.util.find_spec("torch") is None:
+            raise UsageError("the sampler gp needs PyTorch: pip install 'autotune[torch]', or use --sampler tpe")
+        sampler = GPSampler(seed=seed, deterministic_objective=True)
+    else:
+        sampler = CmaEsSampler(seed=seed, warn_independent_sampling=False)
+    return OptunaStrategy(sampler, Grille(families), penalise=True)

@@ -1,0 +1,183 @@
+"""One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
+
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.build.cache import BuildCache
+from autotune.candidate import Candidate
+from autotune.devices.client import WorkerClient
+from autotune.devices.messages import Opened
+from autotune.devices.open import CpuOpener, DeviceOpener
+from autotune.errors import UsageError
+from autotune.measurement import Measurement
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.search.budget import Budget, Clock
+from autotune.search.choose import Subject, choose_families, require_some
+from autotune.search.engine import Engine
+from autotune.search.evaluator import Evaluator
+from autotune.search.events import Listener, Phase, Progress, silent
+from autotune.search.families import Families
+from autotune.search.finalists import hold_final
+from autotune.search.interrupt import interruptible
+from autotune.search.ledger import Entry, Ledger
+from autotune.search.pipeline import Pipeline, Task
+from autotune.search.records import Records
+from autotune.search.result import SearchResult
+from autotune.search.samplers import SAMPLERS, make_strategy
+from autotune.search.summary import Findings, summarise
+from autotune.store.store import Store
+
+STARTUP = 10
+"""Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
+
+CANDIDATE_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials."""
+
+    trials: int | None = None
+    timeout_s: float | None = None
+    sampler: str = "tpe"
+    seed: int = 0
+    jobs: int | None = None
+    limit_s: float = CANDIDATE_LIMIT_S
+
+    def checked(self) -> "Options":
+        """These options.
+
+        Raises:
+            UsageError: an unknown sampler, or a number below what makes sense.
+        """
+        if self.sampler not in SAMPLERS:
+            raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
+        for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
+            if value is not None and value < least:
+                raise UsageError(f"{name}={value} must be at least {least}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds")
+        return self
+
+    def budget(self, opener: DeviceOpener) -> Budget:
+        """Trials and time; a grid is walked to its end unless told otherwise."""
+        if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
+            return Budget(self.trials, self.timeout_s)
+        return Budget(40, 150.0) if isinstance(opener, CpuOpener) else Budget(100, None)
+
+
+@dataclass
+class Session:
+    """A search about to run."""
+
+    families: Families
+    records: Records
+    evaluator: Evaluator
+    clock: Clock
+    options: Options
+    estimated: bool
+    listener: Listener = silent
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def run(self) -> Findings:
+        """Search, then hold the final and name the winner.
+
+        Raises:
+            NoFeasibleConfiguration: every configuration is ruled out by constraints or limits of the device.
+        """
+        for family in self.families.empty:
+            self._rule_out(family.candidate(family.defaults), family.space.why_not(family.defaults) or "")
+        require_some(self.families)
+        engine = self._engine()
+        resumed = self.ledger.trials
+        with interruptible(engine):
+            for _ in engine.steps():
+                self._report("searching" if engine.stopped is None else "finishing")
+            ranked = self._rank(engine)
+        self._report("done")
+        return Findings(ranked, self.ledger, engine, resumed)
+
+    def _engine(self) -> Engine:
+        options, families = self.options, self.families
+        learns = options.sampler not in {"grid", "random"}
+        return Engine(
+            families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
+            lambda seen: make_strategy(options.sampler, families, seen, options.seed),
+            first=families.defaults() if learns else (), startup=STARTUP if learns else 0,
+        )  # fmt: skip
+
+    def _rule_out(self, candidate: Candidate, why: str) -> None:
+        measurement = Measurement(Outcome.INFEASIBLE, why)
+        self.ledger.add(Entry(candidate, measurement, "", self.records.write(candidate, "", measurement)))
+
+    def _rank(self, engine: Engine) -> list[Entry]:
+        """The winner first, then the other finalists by their new times, then all others by their trials."""
+        ranked = self.ledger.ranked()
+        if not ranked:
+            return []
+        if self.estimated:  # an estimate is the same every time: there is nothing to play off
+            self.records.name_winner(ranked[0].record_id)
+            return ranked
+        standing = self.records.standing("measured")
+        if not engine.new and standing is not None:
+            return sorted(ranked, key=lambda entry: entry.candidate != standing)
+        self._report("finalists")
+        final = hold_final(self.ledger, self.records, self.evaluator, () if standing is None else (standing,))
+        if final:
+            self.records.name_winner(final[0].record_id)
+        played = {entry.candidate for entry in final}
+        return final + [entry for entry in ranked if entry.candidate not in played]
+
+    def _report(self, phase: Phase) -> None:
+        best = self.ledger.best
+        self.listener(
+            Progress(
+                self.records.problem, self.records.identity.name, phase, self.ledger.trials, self.clock.budget.trials,
+                self.clock.elapsed, self.clock.budget.timeout_s, dict(self.ledger.outcomes),
+                None if best is None else best.ms, None if best is None else best.candidate,
+                self.evaluator.load(), self.estimated,
+            )
+        )  # fmt: skip
+
+
+def search_one(
+    subject: Subject, problem: Problem, opener: DeviceOpener, options: Options, store: Store, listener: Listener
+) -> SearchResult:
+    """Search for one problem on one device, going on from what the database holds.
+
+    Raises:
+        NoFeasibleConfiguration: every configuration is ruled out before anything is built.
+        DeviceMissing: the device cannot be opened.
+        AutotuneError: the machinery failed: compiler, database, worker, a template that does not render.
+    """
+    clock = Clock(options.budget(opener))
+    with closing(WorkerClient(opener)) as client:
+        opened = client.start()
+        families = choose_families(subject.templates, problem, opened.identity.spec)
+        records = _begin(subject, problem, opened, options, store)
+        task = Task(
+            subject.op, subject.source, problem, {template.name: template for template in subject.templates},
+            opened.identity, opened.environment, options.seed, options.limit_s,
+        )  # fmt: skip
+        with closing(Pipeline(task, client, BuildCache(), options.jobs)) as pipeline:
+            session = Session(families, records, pipeline, clock, options, task.emulated, listener)
+            findings = session.run()
+            _end(records, findings)
+            return summarise(findings, task, families, clock, pipeline.load(), store.location)
+
+
+def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
+    versions = {template.name: template.hash for template in subject.templates}
+    named = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
+    limits = {"trials": options.trials, "timeout": options.timeout_s}
+    search = store.start_search(opened.identity, problem, named, limits)
+    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))
+
+
+def _end(records: Records, findings: Findings) -> None:
+    if records.search_id is not None:
+        interrupted = findings.engine.stopped == "interrupted"
+        records.store.end_search(records.search_id, "interrupted" if interrupted else "finished")

@@ -1,0 +1,62 @@
+"""From what a search found to its result."""
+
+from dataclasses import dataclass
+
+from autotune.outcome import Outcome
+from autotune.search.budget import Clock
+from autotune.search.engine import Engine
+from autotune.search.evaluator import Load
+from autotune.search.families import Families
+from autotune.search.ledger import Entry, Ledger
+from autotune.search.pipeline import Task
+from autotune.search.result import Ranked, SearchResult
+
+TABLE_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Ranked entries with the winner first, everything known, the engine that found it, trials known before."""
+
+    ranked: list[Entry]
+    ledger: Ledger
+    engine: Engine
+    resumed: int
+
+
+def summarise(
+    findings: Findings, task: Task, families: Families, clock: Clock, load: Load, database: str
+) -> SearchResult:
+    """The result of a search over `families`, with rates computed from the op's flops and bytes."""
+    flops, nbytes = task.op.flops(task.problem), task.op.nbytes(task.problem)
+    table = tuple(rank(entry, flops, nbytes) for entry in findings.ranked[:TABLE_ROWS])
+    ledger, engine = findings.ledger, findings.engine
+    return SearchResult(
+        problem=task.problem,
+        device=task.identity.name,
+        title=task.identity.spec.title,
+        estimated=task.emulated,
+        executed=task.executed,
+        best=table[0] if table else None,
+        table=table,
+        trials=ledger.trials,
+        resumed=findings.resumed,
+        outcomes=dict(ledger.outcomes),
+        messages=ledger.first_messages(),
+        space_size=families.size,
+        asked=engine.asked,
+        duplicates=engine.duplicates,
+        seconds=clock.elapsed,
+        build_seconds=load.build_seconds,
+        device_seconds=load.device_seconds,
+        stopped=engine.stopped or "interrupted",
+        database=database,
+    )
+
+
+def rank(entry: Entry, flops: float, nbytes: float) -> Ranked:
+    """An `ok` entry with its rates: flops and bytes over milliseconds."""
+    assert entry.measurement.outcome is Outcome.OK
+    return Ranked(
+        entry.candidate, entry.measurement, entry.record_id, entry.ms, flops / entry.ms / 1e9, nbytes / entry.ms / 1e6
+    )
