@@ -1,0 +1,83 @@
+"""The kernel families that a look-up can answer with, as they are now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autotune.candidate import Candidate
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import NoFeasibleConfiguration
+from autotune.ops.registry import get_op
+from autotune.planning import make_plan
+from autotune.problem import Problem
+from autotune.space import Space
+from autotune.template import Template
+
+
+@dataclass(frozen=True)
+class Families:
+    """Templates of one op."""
+
+    templates: tuple[Template, ...]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Template]:
+        return {template.name: template for template in self.templates}
+
+    @cached_property
+    def hashes(self) -> frozenset[str]:
+        """The versions there are now."""
+        return frozenset(template.hash for template in self.templates)
+
+    def get(self, name: str) -> Template | None:
+        """A family by name."""
+        return self._by_name.get(name)
+
+    def is_current(self, candidate: Candidate) -> bool:
+        """Whether its template is still the one that was measured."""
+        template = self.get(candidate.template)
+        return template is not None and template.hash == candidate.template_hash
+
+    def why_not(self, candidate: Candidate, problem: Problem, spec: DeviceSpec) -> str | None:
+        """Why a candidate cannot compute the problem on the device; None when it can."""
+        template = self.get(candidate.template)
+        if template is None:
+            return f"there is no template {candidate.template}"
+        unsupported = template.why_unsupported(problem, spec)
+        return unsupported or Space(template, problem, spec).why_not(candidate.config)
+
+    def default(self, problem: Problem, spec: DeviceSpec) -> Candidate:
+        """The default of the family that needs the least workspace, of those the one for the newest architecture.
+
+        Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
+        memory loses to one that does not.
+
+        Raises:
+            NoFeasibleConfiguration: no family can compute the problem on the device.
+        """
+        reasons, ranked = [], []
+        for template in self.templates:
+            unsupported = template.why_unsupported(problem, spec)
+            if unsupported is not None:
+                reasons.append(f"{template.name}: {unsupported}")
+                continue
+            try:
+                ranked.append(_default(template, problem, spec))
+            except NoFeasibleConfiguration as error:
+                reasons.append(str(error))
+        if not ranked:
+            raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
+        return min(ranked, key=lambda item: item[:3])[3]
+
+
+def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[int, int, str, Candidate]:
+    space = Space(template, problem, spec)
+    config = template.defaults if space.why_not(template.defaults) is None else space.default()
+    plan = make_plan(template, get_op(problem.op), problem, space.namespace(config))
+    workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
+    newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
+    return workspace, -newest, template.name, space.candidate(config)
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    return "; ".join(reasons) or "there are no templates for this op"

@@ -1,0 +1,116 @@
+"""In which order winners answer for a problem; `autotune.lookup` is the door to it."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from autotune.candidate import Candidate
+from autotune.devices.spec import DeviceSpec
+from autotune.families import Families
+from autotune.lookup import Answer, Best
+from autotune.ops.registry import get_op
+from autotune.problem import Problem
+from autotune.store.entries import Entry, Winners
+
+
+def find(winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> Best:
+    """The best known configuration.
+
+    Raises:
+        NoFeasibleConfiguration: no template can compute the problem on the device.
+    """
+    finder = _Finder(winners, families, problem, spec)
+    return finder.exact() or finder.nearest() or finder.default()
+
+
+def distance(asked: Problem, found: Problem, exact: Sequence[str]) -> float:
+    """How far two problems are apart: the norm of log2 of the ratios of their lengths and counts.
+
+    Twice the length is as far as half of it. Fields in `exact` do not count: they are equal.
+    """
+    ratios = (
+        math.log2(max(int(found[name]), 1) / max(int(value), 1))
+        for name, value in asked.values
+        if name not in exact and isinstance(value, int) and not isinstance(value, bool)
+    )
+    return math.sqrt(sum(ratio * ratio for ratio in ratios))
+
+
+class _Finder:
+    def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
+        self._winners, self._families, self._problem, self._spec = winners, families, problem, spec
+        self._exact_fields = get_op(problem.op).exact_fields
+
+    def exact(self) -> Best | None:
+        """The winner of this very problem and GPU, if its template is still what was measured.
+
+        If it is not, the fastest of the other measurements by templates as they are now.
+        """
+        entries = self._winners.of_problem(self._problem, self._spec.compute_capability)
+        for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
+            if self._families.is_current(entry.candidate):
+                return self._answer("exact", entry, ())
+            other = self._winners.still_current(entry, self._families.hashes)
+            if other is not None:
+                return self._answer("exact", other, (self._passed_over(entry),))
+        return None
+
+    def nearest(self) -> Best | None:
+        """The nearest problem on this GPU, else the nearest on another one of its architecture."""
+        entries = self._winners.of_family(self._problem, self._exact_fields, self._spec.compute_capability)
+        own = [entry for entry in entries if entry.gpu == self._spec.name]
+        others = [entry for entry in entries if entry.gpu != self._spec.name]
+        return self._first("nearest", own) or self._first("architecture", others)
+
+    def default(self) -> Best:
+        """A template's own choice."""
+        candidate = self._families.default(self._problem, self._spec)
+        return Best(
+            answer="default", kind="none", ms=None, problem=self._problem, device=self._spec, candidate=candidate,
+            remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
+            template=self._families.get(candidate.template),
+        )  # fmt: skip
+
+    def _first(self, answer: Answer, entries: list[Entry]) -> Best | None:
+        for entry in sorted(entries, key=self._order()):
+            if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
+                return self._answer(answer, entry, tuple(self._remarks(entry)))
+        return None
+
+    def _order(self) -> Callable[[Entry], tuple[bool, float, bool, float]]:
+        def order(entry: Entry) -> tuple[bool, float, bool, float]:
+            estimated, shipped = _trust(entry)
+            return estimated, distance(self._problem, entry.problem, self._exact_fields), shipped, entry.ms
+
+        return order
+
+    def _remarks(self, entry: Entry) -> Iterator[str]:
+        if entry.problem != self._problem:
+            yield f"tuned for {entry.problem}"
+        if entry.gpu != self._spec.name:
+            yield f"tuned on {entry.gpu}, another GPU of the same architecture"
+        if not self._families.is_current(entry.candidate):
+            yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
+
+    def _passed_over(self, entry: Entry) -> str:
+        name = entry.candidate.template
+        why = "has changed since" if self._families.get(name) else "is not among those looked at (--template adds one)"
+        return f"a configuration of {name} was {entry.kind} at {entry.ms:.4g} ms, but this template {why}"
+
+    def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
+        return Best(
+            answer=answer, kind=entry.kind, ms=entry.ms, problem=self._problem, device=self._spec,
+            candidate=self._now(entry.candidate), found=entry.problem, found_on=entry.device, origin=entry.origin,
+            measurement_id=entry.measurement_id, driver=entry.driver, compiler=entry.compiler, remarks=remarks,
+            template=self._families.get(entry.candidate.template),
+        )  # fmt: skip
+
+    def _now(self, candidate: Candidate) -> Candidate:
+        """The candidate by the template as it is now."""
+        template = self._families.get(candidate.template)
+        return candidate if template is None else replace(candidate, template_hash=template.hash)
+
+
+def _trust(entry: Entry) -> tuple[bool, bool]:
+    """Measured before estimated, the user's own before shipped."""
+    return entry.kind != "measured", entry.origin != "own"

@@ -1,0 +1,228 @@
+"""The best configuration known for a problem: `autotune.best(op="backward", B=4, T=1024)`.
+
+The answer is the first there is of: the `exact` winner; the winner of the `nearest` problem of the same op, dtype,
+head size and mask whose configuration is valid for this one; that of another GPU of the same `architecture`; a
+template's `default`. Within each, measured times come before estimates, and the user's own before shipped ones.
+"""
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from autotune import settings
+from autotune.candidate import Candidate
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import DeviceMissing, UsageError
+from autotune.problem import Problem
+from autotune.store.reader import Reader, open_reader
+from autotune.values import Value
+
+if TYPE_CHECKING:
+    from autotune.families import Families
+    from autotune.plan import LaunchPlan
+    from autotune.source import KernelSource
+    from autotune.store.entries import Winners
+    from autotune.template import Template
+
+Answer = Literal["exact", "nearest", "architecture", "default"]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best configuration known. `ms` is the time of `found` on `found_on`, not of the problem asked.
+
+    `source` and `plan` are rendered for the problem asked, on the device asked, when first read.
+    """
+
+    answer: Answer
+    kind: Literal["measured", "estimated", "none"]
+    ms: float | None
+    problem: Problem
+    device: DeviceSpec
+    candidate: Candidate
+    found: Problem | None = None  # the problem that was tuned; None for a default
+    found_on: str | None = None  # the device, as records name it: "h200", "cpu:h200"
+    origin: Literal["own", "shipped", "template"] = "template"
+    measurement_id: int | None = None  # in the user's database
+    driver: str = ""  # what it was measured with; empty where unknown or not involved
+    compiler: str = ""
+    remarks: tuple[str, ...] = ()
+    template: "Template | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def config(self) -> dict[str, Value]:
+        """Parameter values by name."""
+        return self.candidate.config
+
+    @cached_property
+    def source(self) -> "KernelSource":
+        """The kernels, rendered for the problem and the device asked."""
+        from autotune.render import render
+
+        assert self.template is not None  # only tests make one without
+        return render(self.template, self.problem, self.config, self.device)
+
+    @property
+    def plan(self) -> "LaunchPlan":
+        """Buffers and launches for the problem asked."""
+        return self.source.plan
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about this answer, one sentence each; asks for this machine's driver and compiler."""
+        from autotune.environment import differences
+
+        return (*self.remarks, *differences(self.driver, self.compiler))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: everything but the source, which has its hash here."""
+        return {
+            "answer": self.answer,
+            "kind": self.kind,
+            "ms": self.ms,
+            "problem": self.problem.to_json(),
+            "device": self.device.name,
+            "template": self.candidate.template,
+            "template_hash": self.candidate.template_hash,
+            "config": self.config,
+            "found": None if self.found is None else self.found.to_json(),
+            "found_on": self.found_on,
+            "origin": self.origin,
+            "measurement_id": self.measurement_id,
+            "driver": self.driver,
+            "compiler": self.compiler,
+            "notes": list(self.notes),
+            "source_hash": self.source.hash,
+        }
+
+
+_READERS: dict[str, Reader] = {}
+_ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
+_MOST_ANSWERS = 4096
+
+# SQLite connections must not be used on both sides of a fork.
+os.register_at_fork(after_in_child=_READERS.clear)
+
+
+def best(
+    op: str | None = None,
+    *,
+    device: str | DeviceSpec | None = None,
+    db: str | Path | None = None,
+    template: str | Path | None = None,
+    reference: str | None = None,
+    **fields: Value,
+) -> Best:
+    """The best configuration known for a problem.
+
+    Args:
+        op: `forward` (the default), `backward`, or the op of `template`.
+        device: a GPU's name, `cuda` for the one present, `cpu` for the target of estimates; by default
+            `AUTOTUNE_DEVICE`, else the GPU present, else `AUTOTUNE_TARGET`.
+        db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
+        template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones.
+        reference: the op's reference, `module:function`, where `template` declares its own op.
+        fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
+
+    Raises:
+        ProblemError: a field that makes no sense.
+        UsageError: an unknown GPU or a malformed URL.
+        NoFeasibleConfiguration: no template can compute this problem on the device.
+        DeviceMissing: `cuda` without a GPU.
+        StoreError: the database cannot be read, or has another schema version.
+    """
+    database = _location(db)
+    reader = _READERS.get(database)
+    if reader is None:
+        reader = _READERS[database] = open_reader(database)
+    stamp = reader.stamp()
+    key = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"), *fields.items())
+    try:
+        known = _ANSWERS.get(key) if template is None else None
+    except TypeError:  # a value that cannot be hashed is no value of a field: the op says so below
+        known = None
+    if known is not None and known[0] == stamp:
+        return known[1]
+    answer = _look_up(op, fields, device, reader, template, reference)
+    if template is None:
+        _remember(key, stamp, answer)
+    return answer
+
+
+def _location(db: str | Path | None) -> str:
+    """The database meant, as text that stays the same when the working folder changes."""
+    text = settings.database() if db is None else str(db)
+    return text if text[:1] == "/" or "://" in text or not text else str(Path(text).expanduser().absolute())
+
+
+def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
+    try:
+        if len(_ANSWERS) >= _MOST_ANSWERS:
+            _ANSWERS.clear()
+        _ANSWERS[key] = (stamp, answer)
+    except TypeError:
+        pass
+
+
+def _look_up(
+    op: str | None,
+    fields: dict[str, Value],
+    device: str | DeviceSpec | None,
+    reader: Reader,
+    template: str | Path | None,
+    reference: str | None,
+) -> Best:
+    from autotune.finding import find
+    from autotune.store.entries import Winners
+
+    families, name = _families(op, template, reference)
+    from autotune.ops.registry import get_op
+
+    winners = Winners(reader)
+    return find(winners, families, get_op(name).problem(**fields), _spec(device, winners))
+
+
+def _families(op: str | None, template: str | Path | None, reference: str | None) -> "tuple[Families, str]":
+    from autotune.families import Families
+    from autotune.template import builtin_templates, load_template
+
+    if template is None:
+        name = op or "forward"
+        return Families(builtin_templates(name)), name
+    from autotune.ops.locate import OpRef
+
+    path = Path(template)
+    own = load_template(path)
+    if op not in {None, own.op}:
+        raise UsageError(f"the template {path} computes {own.op!r}, not {op!r}")
+    OpRef(own.op, path, reference).resolve()
+    shipped = tuple(other for other in builtin_templates(own.op) if other.name != own.name)
+    return Families((own, *shipped)), own.op
+
+
+def _spec(device: str | DeviceSpec | None, winners: "Winners") -> DeviceSpec:
+    if isinstance(device, DeviceSpec):
+        return device
+    from autotune.devices.detect import present_gpu
+    from autotune.devices.gpus import gpu
+
+    name = device or settings.device()
+    present = present_gpu()
+    if name in {None, "cuda"} and present is not None:
+        return present
+    if name == "cuda":
+        raise DeviceMissing("there is no GPU here; name one with --device, such as --device h200")
+    if name in {None, "cpu"}:
+        name = settings.target()
+    name = str(name).removeprefix("cpu:")
+    if present is not None and present.name == name.lower():
+        return present
+    try:
+        return gpu(name)
+    except UsageError:
+        known = winners.device_spec(name.lower())
+        if known is None:
+            raise
+        return known
