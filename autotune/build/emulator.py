@@ -1,0 +1,60 @@
+"""Emulated binaries: a rendered source compiled by g++ into a shared library that runs it on the CPU."""
+
+import platform
+import shutil
+from pathlib import Path
+
+from autotune.build.artifact import Artifact
+from autotune.build.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.build.emulator_support import Support, emulator_support
+from autotune.build.process import Completed, run_compiler
+from autotune.emulator.translation import kernel_table, translate
+from autotune.errors import BuildError, CompileError, CompileTimeout
+from autotune.source import KernelSource
+
+_BINARY = "kernel.so"
+_TRANSLATED = "translated"
+
+
+def build_emulator(source: KernelSource, cache: BuildCache, *, timeout_s: float = 120.0) -> Artifact:
+    """The shared library of a rendered source, from the cache or built now.
+
+    Raises:
+        CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
+        BuildError: there is no compiler, or it could not run.
+    """
+    support = emulator_support(cache.root)
+    kernels = source.plan.kernels
+    recipe = Recipe(
+        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, *kernels)
+    )
+    return cache.build(recipe, lambda folder: _compile(support, source, folder, timeout_s))
+
+
+def _compile(support: Support, source: KernelSource, folder: Path, timeout_s: float) -> Built:
+    translated = folder / _TRANSLATED
+    for include in source.includes:
+        _write(translated / include.name, translate(include.text, include.name))
+    _write(translated / "kernel.cpp", translate(source.code, SOURCE_NAME) + kernel_table(source.plan.kernels))
+    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
+    shutil.rmtree(translated)
+    if done.timed_out:
+        raise CompileTimeout(f"{support.compiler} took longer than the limit of {timeout_s:g} s")
+    if done.status != 0:
+        raise _failure(support, done)
+    return Built(_BINARY, ())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _failure(support: Support, done: Completed) -> CompileError | BuildError:
+    lines = done.output.splitlines()
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    text = "\n".join(errors[:6]) or f"exit status {done.status}"
+    if any(word in done.output for word in ("No space left on device", "Killed signal", "Cannot allocate memory")):
+        return BuildError(f"{support.compiler} failed: {text}")
+    return CompileError(f"{support.compiler}: {text}")

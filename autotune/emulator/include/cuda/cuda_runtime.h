@@ -1,0 +1,2 @@
+// Kernels need nothing of the runtime: what they use is in emulator.hpp.
+#pragma once

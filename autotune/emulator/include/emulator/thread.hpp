@@ -1,0 +1,125 @@
+// The emulated machine's state: a thread, its warp, its block.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <vector_types.h>
+
+#include "context.hpp"
+
+namespace emulator {
+
+struct Block;
+struct Stack;
+struct Warp;
+struct Worker;
+
+// Where in the source a thread called something that may wait; shown when it waits for ever.
+struct Place {
+  const char* file;
+  int line;
+};
+
+// A default argument of this value is the place of the call.
+#define EMULATOR_HERE ::emulator::Place { __builtin_FILE(), __builtin_LINE() }
+
+enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, done };
+
+struct Thread {
+  uint3 index;
+  unsigned lane;
+  Block* block;
+  Warp* warp;
+  Stack* stack;  // while started
+  Thread* next;  // in the queue it waits in
+  State state;
+  const char* waits_in;  // "__syncthreads"
+  uint32_t waits_mask;   // of a warp operation
+  Place place;
+};
+
+// First in, first out.
+struct Queue {
+  Thread* first;
+  Thread* last;
+
+  void push(Thread* thread) {
+    thread->next = nullptr;
+    (first ? last->next : first) = thread;
+    last = thread;
+  }
+  Thread* pop() {
+    Thread* thread = first;
+    if (thread) first = thread->next;
+    return thread;
+  }
+  void take_all(Queue& other) {
+    if (!other.first) return;
+    (first ? last->next : first) = other.first;
+    last = other.last;
+    other.first = nullptr;
+  }
+};
+
+// `bar.sync`: barrier 0 is __syncthreads. The accumulators serve __syncthreads_count, _and, _or.
+struct Barrier {
+  Queue waiting;
+  unsigned arrived;
+  unsigned expected;  // threads; 0: every thread that has not exited
+  int count, all, any;
+  int last_count, last_all, last_any;  // of the last completed phase
+};
+
+// Combines what the lanes of a warp operation brought: `items[lane]` points at what a lane brought, for lanes in `lanes`.
+using Combine = void (*)(void* const items[32], uint32_t lanes);
+
+struct WarpOperation {
+  uint32_t mask;     // lanes named by the call; 0: the slot is free
+  uint32_t arrived;
+  Combine combine;
+  const char* name;
+};
+
+struct Warp {
+  Thread* threads;     // of lane 0
+  uint32_t exited;     // lanes that have returned or never existed
+  unsigned pending;    // slots in use lie below this
+  WarpOperation operations[32];
+  void* items[32];
+};
+
+using Kernel = void (*)(const void* arguments);
+
+struct Block {
+  uint3 index;
+  dim3 dim, grid;
+  unsigned threads_total;
+  unsigned threads_started;
+  unsigned threads_alive;
+  Thread* threads;
+  Warp* warps;
+  unsigned warps_total;
+  Queue ready;
+  Barrier barriers[16];
+  unsigned char* shared;  // dynamic shared memory
+  size_t shared_bytes;
+  Kernel kernel;
+  const void* arguments;
+  Worker* worker;
+  unsigned polls;  // atomic operations that may be part of a waiting loop
+};
+
+extern __thread Thread* current __attribute__((visibility("hidden")));
+
+inline Thread& self() { return *current; }
+
+// Start of the block's dynamic shared memory: what `extern __shared__` declarations become.
+inline unsigned char* dynamic_shared() { return self().block->shared; }
+
+// Ends the launch with a message; does not return.
+[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// Lets the block's other threads go on: for loops that wait for another thread.
+void yield();
+
+}  // namespace emulator

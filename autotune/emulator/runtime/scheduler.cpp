@@ -1,0 +1,293 @@
+// A block's threads as fibers: who runs next, barriers, warp operations, and how a deadlock is told.
+#include <stdio.h>
+
+#include "emulator/barrier.hpp"
+#include "emulator/warp.hpp"
+#include "worker.hpp"
+
+namespace emulator {
+
+__thread Thread* current;
+
+namespace {
+
+const char* format_thread(char (&text)[48], const Thread& thread) {
+  snprintf(text, sizeof text, "(%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z);
+  return text;
+}
+
+void describe(char* text, size_t size, const Thread& thread) {
+  char name[48];
+  int length = snprintf(text, size, "thread %s waits in %s at %s:%d", format_thread(name, thread), thread.waits_in,
+                        thread.place.file, thread.place.line);
+  if (thread.state == State::at_warp_operation && length > 0 && static_cast<size_t>(length) < size)
+    snprintf(text + length, size - length, " (mask 0x%08x)", thread.waits_mask);
+}
+
+bool waits_elsewhere(const Thread& a, const Thread& b) {
+  return a.state != b.state || a.waits_mask != b.waits_mask || a.place.line != b.place.line;
+}
+
+// Every thread waits and none can go on: names one of them and one that waits for something else.
+[[noreturn]] void deadlock(Block& block) {
+  const Thread* one = nullptr;
+  const Thread* other = nullptr;
+  unsigned waiting = 0;
+  for (unsigned i = 0; i < block.threads_total; ++i) {
+    const Thread& thread = block.threads[i];
+    if (thread.state == State::done) continue;
+    ++waiting;
+    if (!one) one = &thread;
+    if (!other && waits_elsewhere(*one, thread)) other = &thread;
+  }
+  char first[320], second[320] = "";
+  describe(first, sizeof first, *one);
+  if (other) describe(second, sizeof second, *other);
+  current = const_cast<Thread*>(one);
+  fail("deadlock: %s%s%s, and %u of %u threads have exited", first, other ? ", " : "", second,
+       block.threads_total - waiting, block.threads_total);
+}
+
+// The next thread that can run, with a stack; null if there is none.
+Thread* next_thread(Block& block, Stack* reuse) {
+  if (block.threads_started < block.threads_total) {
+    Thread* thread = &block.threads[block.threads_started++];
+    thread->stack = reuse ? reuse : block.worker->stacks.take();
+    return thread;
+  }
+  return block.ready.pop();
+}
+
+void resume(Thread* thread, Context& from) {
+  thread->state = State::ready;
+  current = thread;
+  switch_context(from, thread->stack->context);
+}
+
+// The running thread has put itself into some queue: go on with another one, return when this one is resumed.
+void suspend(Thread& thread) {
+  Thread* next = next_thread(*thread.block, nullptr);
+  if (!next) deadlock(*thread.block);
+  if (next == &thread) {
+    thread.state = State::ready;
+    return;
+  }
+  resume(next, thread.stack->context);
+}
+
+void complete(Barrier& barrier, Block& block) {
+  barrier.last_count = barrier.count;
+  barrier.last_all = barrier.all;
+  barrier.last_any = barrier.any;
+  barrier.arrived = barrier.expected = 0;
+  block.ready.take_all(barrier.waiting);
+}
+
+bool is_complete(const Barrier& barrier, const Block& block) {
+  return barrier.arrived == (barrier.expected ? barrier.expected : block.threads_alive);
+}
+
+void count_arrival(Barrier& barrier, unsigned threads, int predicate, Place place) {
+  if (barrier.arrived == 0) {
+    barrier.expected = threads;
+    barrier.count = barrier.any = 0;
+    barrier.all = 1;
+  } else if (barrier.expected != threads) {
+    fail("a barrier is called for %u threads at %s:%d but was begun for %u", threads, place.file, place.line,
+         barrier.expected);
+  }
+  ++barrier.arrived;
+  barrier.count += predicate != 0;
+  barrier.all = barrier.all && predicate;
+  barrier.any = barrier.any || predicate;
+}
+
+void complete(Warp& warp, WarpOperation& operation, Block& block) {
+  if (operation.combine) operation.combine(warp.items, operation.arrived);
+  for (uint32_t rest = operation.arrived; rest; rest &= rest - 1) {
+    Thread* thread = warp.threads + __builtin_ctz(rest);
+    if (thread->state == State::at_warp_operation) block.ready.push(thread);
+  }
+  operation.mask = 0;
+  while (warp.pending && warp.operations[warp.pending - 1].mask == 0) --warp.pending;
+}
+
+WarpOperation& find_operation(Warp& warp, uint32_t mask, Combine combine, const char* name, Place place) {
+  WarpOperation* free = nullptr;
+  for (unsigned i = 0; i < warp.pending; ++i) {
+    WarpOperation& operation = warp.operations[i];
+    if (operation.mask == mask) {
+      if (operation.combine != combine || operation.name[0] != name[0])
+        fail("lanes of one warp call different operations with mask 0x%08x: %s at %s:%d while others wait in %s", mask,
+             name, place.file, place.line, operation.name);
+      return operation;
+    }
+    if (operation.mask == 0) free = &operation;
+  }
+  if (!free) free = &warp.operations[warp.pending++];
+  *free = WarpOperation{mask, 0, combine, name};
+  return *free;
+}
+
+void leave_warp(Thread& thread) {
+  Warp& warp = *thread.warp;
+  warp.exited |= 1u << thread.lane;
+  for (unsigned i = 0; i < warp.pending; ++i) {
+    WarpOperation& operation = warp.operations[i];
+    if (operation.mask && operation.arrived == (operation.mask & ~warp.exited)) complete(warp, operation, *thread.block);
+  }
+}
+
+void leave_block(Thread& thread) {
+  Block& block = *thread.block;
+  thread.state = State::done;
+  --block.threads_alive;
+  for (Barrier& barrier : block.barriers)
+    if (barrier.arrived && !barrier.expected && is_complete(barrier, block)) complete(barrier, block);
+  leave_warp(thread);
+}
+
+}  // namespace
+
+Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const char* name, Place place) {
+  Thread& thread = self();
+  Block& block = *thread.block;
+  Barrier& barrier = block.barriers[id & 15];
+  count_arrival(barrier, threads, predicate, place);
+  if (is_complete(barrier, block)) {
+    complete(barrier, block);
+    return barrier;
+  }
+  thread.state = State::at_barrier;
+  thread.waits_in = name;
+  thread.waits_mask = 0;
+  thread.place = place;
+  barrier.waiting.push(&thread);
+  suspend(thread);
+  return barrier;
+}
+
+void arrive_at_barrier(unsigned id, unsigned threads, Place place) {
+  Block& block = *self().block;
+  Barrier& barrier = block.barriers[id & 15];
+  count_arrival(barrier, threads, 0, place);
+  if (is_complete(barrier, block)) complete(barrier, block);
+}
+
+void warp_operation(uint32_t mask, void* item, Combine combine, const char* name, Place place) {
+  Thread& thread = self();
+  Warp& warp = *thread.warp;
+  uint32_t bit = 1u << thread.lane;
+  if (!(mask & bit))
+    fail("%s at %s:%d is called by lane %u, which its mask 0x%08x does not name", name, place.file, place.line,
+         thread.lane, mask);
+  WarpOperation& operation = find_operation(warp, mask, combine, name, place);
+  operation.arrived |= bit;
+  warp.items[thread.lane] = item;
+  if (operation.arrived == (mask & ~warp.exited)) {
+    complete(warp, operation, *thread.block);
+    return;
+  }
+  thread.state = State::at_warp_operation;
+  thread.waits_in = name;
+  thread.waits_mask = mask;
+  thread.place = place;
+  suspend(thread);
+}
+
+void yield() {
+  Thread& thread = self();
+  if (thread.block->worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
+  thread.block->ready.push(&thread);
+  suspend(thread);
+}
+
+// What every fiber runs: threads to their end, one after the other, until no thread needs a new stack.
+void fiber_main() {
+  for (;;) {
+    Block& block = *self().block;
+    block.kernel(block.arguments);
+    Thread& finished = self();
+    Stack* stack = finished.stack;
+    leave_block(finished);
+    Thread* next = next_thread(block, stack);
+    if (next && next->stack == stack) {
+      next->state = State::ready;
+      current = next;
+      continue;
+    }
+    block.worker->stacks.give_back(stack);
+    if (next)
+      resume(next, stack->context);
+    else if (block.threads_alive == 0)
+      switch_context(stack->context, block.worker->main);
+    else
+      deadlock(block);
+  }
+}
+
+namespace {
+
+void set_place(Block& block, uint64_t number) {
+  block.index.x = static_cast<unsigned>(number % block.grid.x);
+  block.index.y = static_cast<unsigned>(number / block.grid.x % block.grid.y);
+  block.index.z = static_cast<unsigned>(number / block.grid.x / block.grid.y);
+}
+
+void reset(Block& block) {
+  block.threads_started = 0;
+  block.threads_alive = block.threads_total;
+  block.ready.first = nullptr;
+  for (Barrier& barrier : block.barriers) barrier.waiting.first = nullptr, barrier.arrived = barrier.expected = 0;
+  for (unsigned i = 0; i < block.threads_total; ++i) {
+    block.threads[i].state = State::unstarted;
+    block.threads[i].stack = nullptr;
+  }
+  for (unsigned i = 0; i < block.warps_total; ++i) {
+    unsigned lanes = block.threads_total - 32 * i;
+    block.warps[i].exited = lanes >= 32 ? 0 : 0xffffffffu << lanes;
+    block.warps[i].pending = 0;
+  }
+}
+
+}  // namespace
+
+void prepare(Worker& worker, Launch& launch) {
+  Block& block = worker.block;
+  block = Block{};
+  block.dim = launch.block;
+  block.grid = launch.grid;
+  block.threads_total = launch.block.x * launch.block.y * launch.block.z;
+  block.warps_total = (block.threads_total + 31) / 32;
+  worker.threads.assign(block.threads_total, Thread{});
+  worker.warps.assign(block.warps_total, Warp{});
+  block.threads = worker.threads.data();
+  block.warps = worker.warps.data();
+  for (unsigned i = 0; i < block.threads_total; ++i) {
+    Thread& thread = block.threads[i];
+    thread.index = {i % block.dim.x, i / block.dim.x % block.dim.y, i / block.dim.x / block.dim.y};
+    thread.lane = i % 32;
+    thread.block = &block;
+    thread.warp = &block.warps[i / 32];
+    if (thread.lane == 0) thread.warp->threads = &thread;
+  }
+  worker.launch = &launch;
+  worker.stacks.reserve(block.threads_total);
+  worker.shared.reserve(launch.shared_bytes);
+  block.shared = worker.shared.start();
+  block.shared_bytes = launch.shared_bytes;
+  block.kernel = launch.entry->call;
+  block.arguments = launch.arguments;
+  block.worker = &worker;
+}
+
+void run_block(Worker& worker, uint64_t number) {
+  Block& block = worker.block;
+  set_place(block, number);
+  reset(block);
+  worker.shared.poison();
+  poison_static_shared(worker);
+  resume(next_thread(block, nullptr), worker.main);
+}
+
+}  // namespace emulator

@@ -1,0 +1,102 @@
+// One OS thread of a launch: its fiber stacks, its block's state, where it goes when a kernel fails.
+#pragma once
+
+#include <atomic>
+#include <setjmp.h>
+#include <vector>
+
+#include "emulator/launch.hpp"
+#include "emulator/thread.hpp"
+
+namespace emulator {
+
+struct Stack {
+  char* bottom;  // above a page that must not be touched
+  char* top;
+  Context context;
+  bool parked;  // in fiber_main, ready for another thread; else it has to be begun anew
+};
+
+// Stack memory for the fibers of one block; kept between blocks and launches.
+class Stacks {
+ public:
+  ~Stacks();
+  void reserve(unsigned count);      // at least so many, all of them fresh
+  Stack* take();                     // an unused one
+  void give_back(Stack* stack) {
+    stack->parked = true;
+    unused_.push_back(stack);
+  }
+  bool is_guard(const void* address) const;
+
+ private:
+  std::vector<Stack> stacks_;
+  std::vector<Stack*> unused_;
+  char* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// A block's dynamic shared memory, its end against a page that must not be touched.
+class SharedMemory {
+ public:
+  ~SharedMemory();
+  void reserve(size_t bytes);
+  void poison();
+  unsigned char* start() const { return start_; }
+  bool contains_guard(const void* address) const;
+
+ private:
+  unsigned char* mapping_ = nullptr;
+  unsigned char* start_ = nullptr;
+  size_t mapped_ = 0, asked_ = 0;
+};
+
+// What all workers of a launch share.
+struct Launch {
+  const Entry* entry;
+  const void* arguments;
+  dim3 grid, block;
+  size_t shared_bytes;
+  std::atomic<uint64_t> next_block{0};
+  std::atomic<bool> stopped{false};  // a worker failed
+  Result* result;
+};
+
+struct Worker {
+  Launch* launch;
+  Block block;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  Stacks stacks;
+  SharedMemory shared;
+  Context main;  // the OS thread's own stack
+  sigjmp_buf recover;
+  std::vector<char> signal_stack;
+  char* static_shared;  // this OS thread's copy of the kernels' static __shared__ variables
+  size_t static_shared_bytes;
+};
+
+// The worker of this OS thread while it runs a kernel.
+extern __thread Worker* worker __attribute__((visibility("hidden")));
+
+void prepare(Worker& worker, Launch& launch);
+void run_block(Worker& worker, uint64_t number);
+void fiber_main();
+
+// Ends the launch: the first failure is kept. Does not return.
+[[noreturn]] void stop(const Result& result);
+
+// Static __shared__ variables: where this OS thread's copy lies; filling it with NaN.
+void find_static_shared(Worker& worker);
+void poison_static_shared(Worker& worker);
+
+void use_signal_stack(Worker& worker);
+
+// While it lives, faults in kernels end the launch instead of the process.
+class SignalHandlers {
+ public:
+  SignalHandlers();
+  ~SignalHandlers();
+};
+
+}  // namespace emulator

@@ -1,0 +1,67 @@
+"""From plain CUDA to a C++ translation unit for the emulator.
+
+Nearly all of CUDA is C++ once the right header comes first. What is not: `extern __shared__` arrays, which become
+pointers to the block's dynamic shared memory, and kernels, which are called by name and so go into a table.
+"""
+
+import re
+from collections.abc import Iterable
+
+_DYNAMIC_SHARED = re.compile(
+    r"""extern \s+ (?P<before>(?:(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)?) __shared__ \s+
+        (?:(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*)?
+        (?P<type>(?:volatile\s+)?[A-Za-z_][\w:<>,\s]*?) \s* (?P<name>[A-Za-z_]\w*) \s*
+        \[\s*\] (?P<dimensions>(?:\s*\[[^\]]+\])*) \s* ;""",
+    re.VERBOSE,
+)
+_COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
+
+
+def translate(text: str, file_name: str) -> str:
+    """CUDA source or header as C++, with line numbers that still refer to `file_name`."""
+    pieces = [f'#line 1 "{file_name}"\n']
+    end = 0
+    for match in _DYNAMIC_SHARED.finditer(text):
+        if _in_comment(text, match.start()):
+            continue
+        pieces += [text[end : match.start()], _pointer(match, _depth(text[: match.start()]))]
+        end = match.end()
+    return "".join([*pieces, text[end:]])
+
+
+def kernel_table(kernels: Iterable[str]) -> str:
+    """The table through which `emulator_launch` finds kernels; goes behind the source."""
+    entries = [f'::emulator::entry<&{name}>("{name}"), ' for name in kernels]
+    return (
+        '\n#line 1 "kernels of the launch plan"\n'
+        f'extern "C" const ::emulator::Entry emulator_entries[] = {{{"".join(entries)}{{}}}};\n'
+    )
+
+
+def _pointer(match: re.Match[str], depth: int) -> str:
+    kind, name, dimensions = match["type"].strip(), match["name"], match["dimensions"].strip()
+    target = f"{kind} (*){dimensions}" if dimensions else f"{kind}*"
+    value = f"reinterpret_cast<{target}>(::emulator::dynamic_shared())"
+    lines = "\n" * match[0].count("\n")
+    if depth == 0:  # outside of functions, where no block exists yet to ask for its memory
+        return f"\n#define {name} ({value})\n#line {match.string[: match.end()].count(chr(10)) + 1}\n"
+    declared = f"{kind} (* const {name}){dimensions}" if dimensions else f"{kind}* const {name}"
+    return f"{declared} = {value};{lines}"
+
+
+def _in_comment(text: str, position: int) -> bool:
+    return any(match.start() <= position < match.end() for match in _COMMENT_OR_STRING.finditer(text))
+
+
+def _depth(text: str) -> int:
+    """How many braces are open, those of `extern "C"` and namespaces not counted."""
+    code = _COMMENT_OR_STRING.sub('""', text)
+    depth = 0
+    openers: list[bool] = []
+    for match in re.finditer(r"(extern\s+\"\"\s*|\bnamespace\b[\w\s:]*)?\{|\}", code):
+        if match[0] == "}":
+            depth -= openers.pop() if openers else 0
+            continue
+        openers.append(match[1] is None)
+        depth += openers[-1]
+    return depth
