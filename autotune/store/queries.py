@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from autotune.problem import Problem
@@ -78,7 +78,7 @@ def winners(session: Session, op: str | None, device: str | None, kind: str | No
 
 def devices(session: Session) -> list[DeviceSummary]:
     """Every device, with how much is known about it."""
-    trials = _count(session, MeasurementRow.device_id)
+    trials = _count(session, MeasurementRow.device_id, MeasurementRow.stage == "trial")
     crowned = _count(session, Winner.device_id)
     problems: dict[int, int] = defaultdict(int)
     for device_id, _ in session.execute(select(MeasurementRow.device_id, MeasurementRow.problem_id).distinct()):
@@ -135,5 +135,5 @@ def improvements(session: Session, problem: Problem, device: str, kind: str) -> 
     return [to_record(session.get_one(MeasurementRow, measurement_id)) for measurement_id in ids]
 
 
-def _count(session: Session, column: Any) -> dict[int, int]:
-    return dict(session.execute(select(column, func.count()).group_by(column)).tuples().all())
+def _count(session: Session, column: Any, *where: ColumnElement[bool]) -> dict[int, int]:
+    return dict(session.execute(select(column, func.count()).where(*where).group_by(column)).tuples().all())

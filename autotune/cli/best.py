@@ -1,0 +1,72 @@
+"""`autotune best`: look up the best configuration known for a problem."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli import options
+from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs
+from autotune.values import format_config
+
+if TYPE_CHECKING:
+    from autotune.lookup import Best
+
+
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    op: Annotated[str | None, typer.Option("--op", help="What is computed [default: forward].")] = None,
+    B: options.BOption = None,
+    NH: options.NHOption = None,
+    NH_kv: options.NHKVOption = None,
+    T: options.TOption = None,
+    T_kv: options.TKVOption = None,
+    HS: options.HSOption = None,
+    dtype: options.DTypeOption = None,
+    causal: options.CausalOption = None,
+    layout: options.LayoutOption = None,
+    settings: options.SetOption = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="A GPU's name, cuda or cpu [default: the GPU present, else the target]."),
+    ] = None,
+    template: Annotated[Path | None, typer.Option("--template", help="A family of one's own (.cu.j2).")] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="module:function, where the template declares its own op.")
+    ] = None,
+    source: Annotated[bool, typer.Option("--source", help="Print the CUDA source and nothing else.")] = False,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up the best configuration known for a problem: exact, nearest, same architecture, or a default."""
+    from autotune.lookup import best
+
+    given = {
+        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
+        "layout": layout,
+    }  # fmt: skip
+    fields = options.field_values(given, settings)
+    answer = best(op, device=device, db=db, template=template, reference=reference, **fields)
+    if source:
+        typer.echo(answer.source.code, nl=False)
+    elif as_json:
+        print_json(answer.to_json())
+    else:
+        _print(answer)
+
+
+def _print(answer: "Best") -> None:
+    time = "" if answer.ms is None else f"{format_ms(answer.ms)} ms ({answer.kind})"
+    origin = {"own": "your database", "shipped": "shipped with autotune", "template": ""}[answer.origin]
+    where = " ".join(filter(None, [f"on {answer.found_on}" if answer.found_on else "", origin and f"from {origin}"]))
+    print_pairs(
+        [
+            ("answer", answer.answer),
+            ("time", " ".join(filter(None, [time, where]))),
+            ("problem", answer.problem),
+            ("device", answer.device.title),
+            ("template", answer.candidate.template),
+            ("configuration", format_config(answer.config)),
+            ("record", answer.measurement_id),
+            *(("note", note) for note in answer.notes),
+        ]
+    )

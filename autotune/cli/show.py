@@ -1,0 +1,141 @@
+"""`autotune show`: one record with its history."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs, print_table
+from autotune.errors import UsageError
+from autotune.values import format_config
+
+if TYPE_CHECKING:
+    from autotune.store.records import StoredMeasurement
+    from autotune.store.store import Store
+
+
+def command(
+    record: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's number, or a source's hash (from an export).")
+    ],
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one winner or any other record, how it was verified and timed, and its history."""
+    from autotune.store import open_store
+
+    with open_store(db, create=False) as store:
+        found = _find(store, record)
+        history = store.history(found.id)
+        timing = found.measurement.timing
+        climb = [] if timing is None else store.improvements(found.problem, found.device, timing.kind)
+        winner = None if timing is None else store.winner(found.problem, found.device, timing.kind)
+    is_winner = winner is not None and winner.record.id == found.id
+    if as_json:
+        print_json(_json(found, is_winner, history, climb))
+    else:
+        _print(found, is_winner, history, climb)
+
+
+def _find(store: "Store", text: str) -> "StoredMeasurement":
+    found = store.measurement(int(text)) if text.isdecimal() and len(text) < 16 else None
+    if found is None:
+        hashed = store.trials(source_hash=text, limit=200)
+        ok = [record for record in hashed if record.measurement.ms is not None]
+        found = min(ok, key=lambda record: record.measurement.ms or 0.0) if ok else next(iter(hashed), None)
+    if found is None:
+        raise UsageError(
+            f"there is no record {text!r} in {store.location}; `autotune list winners` shows their numbers"
+        )
+    return found
+
+
+def _json(
+    found: "StoredMeasurement",
+    is_winner: bool,
+    history: "list[StoredMeasurement]",
+    climb: "list[StoredMeasurement]",
+) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "winner": is_winner,
+        "device": found.device,
+        "problem": found.problem.to_json(),
+        "template": found.candidate.template,
+        "template_hash": found.candidate.template_hash,
+        "config": found.candidate.config,
+        "source_hash": found.source_hash,
+        "stage": found.stage,
+        "created_at": found.created_at.isoformat(),
+        "package_version": found.package_version,
+        "measurement": found.measurement.to_json(),
+        "history": [_brief(record) for record in history],
+        "improvements": [_brief(record) for record in climb],
+    }
+
+
+def _brief(record: "StoredMeasurement") -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "created_at": record.created_at.isoformat(),
+        "stage": record.stage,
+        "outcome": record.measurement.outcome.value,
+        "ms": record.measurement.ms,
+        "template": record.candidate.template,
+        "template_hash": record.candidate.template_hash,
+        "config": record.candidate.config,
+        "driver": record.driver,
+        "compiler": record.compiler,
+    }
+
+
+def _print(
+    found: "StoredMeasurement", is_winner: bool, history: "list[StoredMeasurement]", climb: "list[StoredMeasurement]"
+) -> None:
+    measurement, timing = found.measurement, found.measurement.timing
+    print_pairs(
+        [
+            ("record", f"{found.id}{' (winner)' if is_winner else ''}"),
+            ("problem", found.problem),
+            ("device", found.device),
+            ("template", f"{found.candidate.template} {found.candidate.template_hash}"),
+            ("configuration", format_config(found.candidate.config)),
+            ("source", found.source_hash),
+            ("outcome", f"{measurement.outcome} {measurement.message}".strip()),
+            ("time", timing and f"{format_ms(timing.median_ms)} ms {timing.kind} ({timing.method}, {timing.repeats}x)"),
+            ("quartiles", timing and f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"),
+            ("verified", _verified(found)),
+            *(("kernel", _resources(kernel)) for kernel in measurement.resources),
+            *sorted(measurement.environment.items()),
+            ("made", found.created_at.isoformat(timespec="seconds")),
+        ]
+    )
+    columns = [">id", "when", "stage", "outcome", ">ms", "configuration"]
+    print_table(columns, map(_row, history), title="\nThis configuration")
+    print_table(columns, map(_row, climb), title="\nThe fastest so far, as the searches went on")
+
+
+def _verified(found: "StoredMeasurement") -> str | None:
+    verification = found.measurement.verification
+    if verification is None:
+        return None
+    checks = ", ".join(f"{c.name} {c.max_abs_error:.2e} of {c.bound:.2e}" for c in verification.checks)
+    return f"{checks} ({verification.units_checked} of {verification.units_total} pieces of {verification.problem})"
+
+
+def _resources(kernel: Any) -> str:
+    smem = kernel.static_smem + kernel.dynamic_smem
+    return (
+        f"{kernel.kernel}: {kernel.registers} registers, {kernel.spill_bytes} B spilled, {smem} B shared memory, "
+        f"{kernel.threads} threads, occupancy {kernel.occupancy:.0%}"
+    )
+
+
+def _row(record: "StoredMeasurement") -> tuple[object, ...]:
+    return (
+        record.id,
+        record.created_at.isoformat(timespec="seconds"),
+        record.stage,
+        record.measurement.outcome.value,
+        format_ms(record.measurement.ms),
+        record.candidate.key,
+    )
