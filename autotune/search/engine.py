@@ -14,7 +14,7 @@ from autotune.search.budget import Clock
 from autotune.search.evaluator import Evaluator, Finished
 from autotune.search.families import Families, Seen
 from autotune.search.ledger import Entry, Ledger, sane
-from autotune.search.records import Records
+from autotune.search.records import Log
 from autotune.search.strategy import Proposal, Strategy
 from autotune.store.records import StoredMeasurement
 
@@ -36,7 +36,7 @@ class Engine:
 
     families: Families
     ledger: Ledger
-    records: Records
+    records: Log
     evaluator: Evaluator
     clock: Clock
     rng: np.random.Generator

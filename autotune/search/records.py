@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from autotune.candidate import Candidate
 from autotune.devices.identity import DeviceIdentity
@@ -12,6 +13,25 @@ from autotune.store.records import ClaimAnswer, Owner, StoredMeasurement
 from autotune.store.store import Store
 
 _HEARTBEAT_S = 15.0
+
+
+class Log(Protocol):
+    """Where the search loop reads what is known, claims candidates and writes results (`Records`)."""
+
+    def news(self) -> Iterator[StoredMeasurement]:
+        """Trials recorded since the last call."""
+
+    def claim(self, candidate: Candidate) -> ClaimAnswer:
+        """Ask to evaluate a candidate."""
+
+    def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
+        """Record a trial; gives its id."""
+
+    def keep_alive(self) -> None:
+        """Called now and then."""
+
+    def release(self) -> None:
+        """Give up all claims."""
 
 
 @dataclass

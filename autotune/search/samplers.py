@@ -42,7 +42,7 @@ def _learning(name: str, families: Families, seed: int) -> Strategy:
 
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     if name == "tpe":
-        tpe = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True, warn_independent_sampling=False)
+        tpe = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
         return OptunaStrategy(tpe, Tree(families))
     sampler: BaseSampler
     if name == "gp":
