@@ -1,0 +1,87 @@
+"""`autotune export`: the best configuration as one standalone `.cu` file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import (
+    BOption,
+    CausalOption,
+    DTypeOption,
+    HSOption,
+    LayoutOption,
+    NHKVOption,
+    NHOption,
+    SetOption,
+    TKVOption,
+    TOption,
+    field_values,
+)
+
+if TYPE_CHECKING:
+    from autotune.export import Exported
+
+
+def command(
+    op: Annotated[
+        str | None, typer.Option("--op", help="What is computed; forward by default.", rich_help_panel="Problem")
+    ] = None,
+    B: BOption = None,
+    NH: NHOption = None,
+    NH_kv: NHKVOption = None,
+    T: TOption = None,
+    T_kv: TKVOption = None,
+    HS: HSOption = None,
+    dtype: DTypeOption = None,
+    causal: CausalOption = None,
+    layout: LayoutOption = None,
+    setting: SetOption = None,
+    template: Annotated[Path | None, typer.Option("--template", help="A family of your own (.cu.j2).")] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="Its op's reference, module:function, if it declares an op.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write or replace; by default OP.cu.")
+    ] = None,
+    main: Annotated[bool, typer.Option("--main/--no-main", help="With a main() that checks and times.")] = True,
+    device: Annotated[
+        str | None, typer.Option("--device", help="The GPU to write for; by default the one present.")
+    ] = None,
+    db: Annotated[str | None, typer.Option("--db", help="Path or URL of the database.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Write the best configuration known as one .cu file: kernels, launcher, check and benchmark.
+
+    The file needs nvcc and nothing else. Its header says how to build it, and running it prints PASS or FAIL.
+    """
+    from autotune.export import export
+
+    options = {
+        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
+        "layout": layout,
+    }  # fmt: skip
+    fields = field_values(options, setting)
+    written = export(
+        op, output=output, main=main, device=device, db=db, template=template, reference=reference, **fields
+    )
+    if as_json:
+        typer.echo(json.dumps(written.to_json(), indent=2))
+    else:
+        _print(written)
+
+
+def _print(written: "Exported") -> None:
+    typer.echo(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
+    for note in written.notes:
+        typer.echo(f"note: {note}")
+    run = f" && ./{Path(written.path).stem}" if written.main else ""
+    typer.echo(f"next: {written.compile}{run}")
+
+
+def _time(written: "Exported") -> str:
+    if written.ms is None:
+        return "never tuned"
+    place = "" if written.answer == "exact" else f" ({written.answer} match)"
+    return f"{written.ms:.4g} ms {written.kind}{place}"

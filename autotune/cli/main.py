@@ -1,0 +1,119 @@
+"""The command `autotune`: finds the command's module, runs it, and turns errors into one line and an exit code.
+
+Each command is a module of this package named like it. It has a function `command`, or for a group of
+commands a `typer.Typer` called `app`. Only the module of the command that runs is imported, and such a module
+imports what is heavy (Optuna, SQLAlchemy, NumPy) inside its functions, so that look-ups and `--help` are quick.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from autotune.errors import AutotuneError
+
+COMMANDS = ("search", "best", "list", "show", "export", "db")
+"""The commands, in the order in which they are shown."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+_EPILOG = "Start with: autotune search --op backward --T 1024"
+
+
+def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The application with these commands."""
+    app = typer.Typer(
+        name="autotune",
+        help="Generate, check, time and search CUDA attention kernels.",
+        epilog=_EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in commands:
+        _add(app, name, import_module(f"autotune.cli.{name}"))
+    return app
+
+
+def _add(app: typer.Typer, name: str, module: Any) -> None:
+    group = getattr(module, "app", None)
+    if isinstance(group, typer.Typer):
+        app.add_typer(group, name=name)
+    else:
+        app.command(name)(module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from autotune import __version__
+
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exits with 0, or with the error's own code: 2 for a wrong request, 130 for Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; errors are one line on stderr."""
+    try:
+        return _invoke(list(arguments) or ["--help"])
+    except AutotuneError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        message = _sentence(error.format_message())
+        # Empty after a group without a command, whose help has been shown.
+        return _fail(f"{message} (see {_help_of(arguments)})", error.exit_code) if message else error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of the output (head, less) has gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last resort, named as a bug
+        return _bug(error)
+
+
+def _invoke(arguments: list[str]) -> int:
+    known = arguments and arguments[0] in COMMANDS
+    command = typer.main.get_command(build_app(arguments[:1] if known else COMMANDS))
+    returned = command.main(arguments, prog_name="autotune", standalone_mode=False)
+    return returned if isinstance(returned, int) else 0
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")
+
+
+def _help_of(arguments: Sequence[str]) -> str:
+    command = arguments[0] if arguments and arguments[0] in COMMANDS else ""
+    return " ".join(filter(None, ("autotune", command, "--help")))
+
+
+def _fail(message: str, code: int) -> int:
+    if os.environ.get("AUTOTUNE_DEBUG"):
+        traceback.print_exc()
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _bug(error: Exception) -> int:
+    hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"
+    return _fail(f"a bug in autotune: {type(error).__name__}: {error}{hint}", 1)
