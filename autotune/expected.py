@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.devices.base import numpy_dtype
+from autotune.dtypes import numpy_dtype
 from autotune.ops.base import Op
 from autotune.plan import TensorSpec
 from autotune.problem import Problem

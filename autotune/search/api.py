@@ -61,7 +61,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
         jobs=jobs, templates=templates, reference=reference, db=db, progress=progress,
     )  # fmt: skip
-    return next(iter(results))
+    [result] = results
+    return result
 
 
 def sweep(  # noqa: PLR0913 - as `search`
