@@ -1,6 +1,5 @@
 """`autotune export`: the best configuration as one standalone `.cu` file."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,12 +18,13 @@ from autotune.cli.options import (
     TOption,
     field_values,
 )
+from autotune.cli.output import DbOption, JsonOption, print_json
 
 if TYPE_CHECKING:
     from autotune.export import Exported
 
 
-def command(
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     op: Annotated[
         str | None, typer.Option("--op", help="What is computed; forward by default.", rich_help_panel="Problem")
     ] = None,
@@ -49,8 +49,8 @@ def command(
     device: Annotated[
         str | None, typer.Option("--device", help="The GPU to write for; by default the one present.")
     ] = None,
-    db: Annotated[str | None, typer.Option("--db", help="Path or URL of the database.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    db: DbOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the best configuration known as one .cu file: kernels, launcher, check and benchmark.
 
@@ -67,7 +67,7 @@ def command(
         op, output=output, main=main, device=device, db=db, template=template, reference=reference, **fields
     )
     if as_json:
-        typer.echo(json.dumps(written.to_json(), indent=2))
+        print_json(written.to_json())
     else:
         _print(written)
 
@@ -76,7 +76,8 @@ def _print(written: "Exported") -> None:
     typer.echo(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
     for note in written.notes:
         typer.echo(f"note: {note}")
-    run = f" && ./{Path(written.path).stem}" if written.main else ""
+    built = written.path.removesuffix(".cu")
+    run = f" && {built if '/' in built else './' + built}" if written.main else ""
     typer.echo(f"next: {written.compile}{run}")
 
 
