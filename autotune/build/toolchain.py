@@ -14,6 +14,7 @@ from pathlib import Path
 from autotune.errors import BuildError
 
 _NO_NVCC = "no CUDA compiler found: pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl"
+_DEFAULT_TOOLKIT = Path("/usr/local/cuda")
 _NO_GXX = "no C++ compiler found: install g++ (Debian and Ubuntu: apt install g++) or set CXX"
 
 
@@ -40,7 +41,7 @@ def find_nvcc(arch: str | None = None) -> Compiler:
     explicit = os.environ.get("AUTOTUNE_NVCC")
     first: Compiler | None = None
     for place in [Path(explicit)] if explicit else _nvcc_places():
-        compiler = _probe_nvcc(place)
+        compiler = _probe_nvcc(place) if place.is_file() else None
         if compiler is not None and (arch is None or arch.rstrip("af") in compiler.archs):
             return compiler
         first = first or compiler
@@ -85,7 +86,7 @@ def _nvcc_places() -> Iterator[Path]:
     on_path = shutil.which("nvcc")
     if on_path:
         yield Path(on_path)
-    yield Path("/usr/local/cuda/bin/nvcc")
+    yield _DEFAULT_TOOLKIT / "bin" / "nvcc"
     for root in _wheel_roots():
         yield root / "bin" / "nvcc"
 
