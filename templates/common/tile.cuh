@@ -4,20 +4,33 @@
 #include "common/types.cuh"
 
 /// Where a thread stands in a block whose warps each own consecutive rows of a tile: LANES_N lanes lie across the
-/// columns, 32 / LANES_N down the rows. A thread owns rows row(i) and columns col(j), so that neighbouring lanes
-/// touch neighbouring rows and columns. INTERLEAVED puts two rows into each group of lanes that shared memory serves
-/// together, which halves the distinct column operands among them.
-template <int LANES_N_, bool INTERLEAVED>
+/// columns, 32 / LANES_N down the rows. Lanes 0 and 1 are two rows of the same column: shared memory serves a 16-byte
+/// read in groups of lanes, and two groups at once if lanes come in pairs that read the same address.
+template <int LANES_N_>
 struct Lanes {
     static constexpr int LANES_N = LANES_N_;
     static constexpr int LANES_M = 32 / LANES_N;
-    static constexpr int LOW_BIT = INTERLEAVED && LANES_M > 1 ? 2 : 1;  // lane bits LOW_BIT.. are the column
-    static constexpr int HIGH_BIT = LOW_BIT * LANES_N;
+    static constexpr int FIRST_BIT = LANES_M > 1 ? 2 : 1;   // the lane number's bits from this one
+    static constexpr int END_BIT = FIRST_BIT * LANES_N;     // up to this one count columns
 
     int warp = threadIdx.x / 32;
-    int m = LOW_BIT == 2 ? threadIdx.x % 2 + threadIdx.x % 32 / HIGH_BIT * 2 : threadIdx.x % 32 / HIGH_BIT;
-    int n = threadIdx.x % HIGH_BIT / LOW_BIT;
+    int m = threadIdx.x % FIRST_BIT + threadIdx.x % 32 / END_BIT * FIRST_BIT;
+    int n = threadIdx.x % END_BIT / FIRST_BIT;
 };
+
+/// Copies VEC neighbouring elements to shared memory as floats, by the widest stores that rows of STRIDE allow.
+template <int STRIDE, int VEC>
+__device__ __forceinline__ void store_floats(float* to, const float (&from)[VEC])
+{
+    constexpr int WIDTH = float_width(STRIDE) < VEC ? float_width(STRIDE) : VEC;
+#pragma unroll
+    for (int e = 0; e < VEC; e += WIDTH) {
+        float part[WIDTH];
+#pragma unroll
+        for (int w = 0; w < WIDTH; ++w) part[w] = from[e + w];
+        store<WIDTH>(to + e, part);
+    }
+}
 
 /// Copies a ROWS x COLS tile to shared memory as floats (row stride STRIDE). Rows from `rows` on become 0, so that
 /// whatever lies in memory beyond them cannot leak into products. Called by all THREADS threads; no barrier inside.
@@ -25,24 +38,31 @@ template <int ROWS, int COLS, int STRIDE, int VEC, int THREADS, class T>
 __device__ __forceinline__ void stage(float* tile, const T* from, long long row_stride, long long col_stride, int rows,
                                       bool vectors)
 {
-    if (vectors) {
-        constexpr int CHUNKS = COLS / VEC;
-        constexpr int WIDTH = float_width(STRIDE) < VEC ? float_width(STRIDE) : VEC;
+    constexpr int CHUNKS = COLS / VEC;
+    if (vectors && THREADS % CHUNKS == 0) {  // a thread stays in its columns and steps down the rows
+        constexpr int STEP = THREADS >= CHUNKS ? THREADS / CHUNKS : 1;
+        const int first = threadIdx.x / CHUNKS;
+        const int col = threadIdx.x % CHUNKS * VEC;
+        const T* source = from + first * row_stride + col;
+#pragma unroll
+        for (int base = 0; base < ROWS; base += STEP) {
+            const int row = base + first;
+            if (ROWS % STEP != 0 && row >= ROWS) break;
+            float x[VEC] = {};
+            if (row < rows) load<VEC>(source, x);
+            store_floats<STRIDE>(tile + row * STRIDE + col, x);
+            source += STEP * row_stride;
+        }
+    } else if (vectors) {
 #pragma unroll
         for (int first = 0; first < ROWS * CHUNKS; first += THREADS) {
             const int chunk = first + threadIdx.x;
+            if (ROWS * CHUNKS % THREADS != 0 && chunk >= ROWS * CHUNKS) break;
             const int row = chunk / CHUNKS;
             const int col = chunk % CHUNKS * VEC;
-            if (ROWS * CHUNKS % THREADS != 0 && chunk >= ROWS * CHUNKS) break;
             float x[VEC] = {};
             if (row < rows) load<VEC>(from + row * row_stride + col, x);
-#pragma unroll
-            for (int e = 0; e < VEC; e += WIDTH) {
-                float part[WIDTH];
-#pragma unroll
-                for (int w = 0; w < WIDTH; ++w) part[w] = x[e + w];
-                store<WIDTH>(tile + row * STRIDE + col + e, part);
-            }
+            store_floats<STRIDE>(tile + row * STRIDE + col, x);
         }
     } else {
 #pragma unroll 1

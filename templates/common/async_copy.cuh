@@ -1,0 +1,89 @@
+// cp.async: 16-byte copies from device to shared memory that bypass registers and complete later (sm_80 and later; on
+// sm_75 an ordinary load and store). A thread's copies form groups in the order of `commit_copies`; after
+// `wait_for_copies<N>` all but its latest N groups have arrived, and other threads see them after a barrier.
+#pragma once
+
+#include "common/shared_tile.cuh"
+
+#ifdef AUTOTUNE_EMULATOR
+
+#include <cstring>
+#include <deque>
+#include <unordered_map>
+
+/// Copies are made as late as the program allows, so that one that is not waited for is seen. Until then the
+/// destination holds NaN.
+struct PendingCopy {
+    void* to;
+    const void* from;
+    bool valid;
+    bool last;  // of its group
+};
+
+inline std::deque<PendingCopy>& pending_copies()
+{
+    static thread_local std::unordered_map<const void*, std::deque<PendingCopy>> of_threads;
+    return of_threads[&emulator::self()];
+}
+
+inline void copy_async(SharedAddress to, const void* from, bool valid)
+{
+    memset(reinterpret_cast<void*>(to), 0xff, 16);
+    pending_copies().push_back({reinterpret_cast<void*>(to), from, valid, false});
+}
+
+/// A null destination marks the end of a group, which may be empty.
+inline void commit_copies() { pending_copies().push_back({nullptr, nullptr, false, true}); }
+
+template <int N>
+inline void wait_for_copies()
+{
+    auto& pending = pending_copies();
+    int groups = 0;
+    for (const PendingCopy& copy : pending) groups += copy.last;
+    while (groups > N) {
+        const PendingCopy copy = pending.front();
+        pending.pop_front();
+        groups -= copy.last;
+        if (!copy.to) continue;
+        if (copy.valid)
+            memcpy(copy.to, copy.from, 16);
+        else
+            memset(copy.to, 0, 16);
+    }
+}
+
+#else
+
+/// Copies 16 bytes, both ends 16-byte aligned; writes zeros, and reads nothing, where `valid` is false.
+__device__ __forceinline__ void copy_async(SharedAddress to, const void* from, bool valid)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+#else
+    uint4 bytes = make_uint4(0, 0, 0, 0);
+    if (valid) bytes = *reinterpret_cast<const uint4*>(from);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(bytes.x), "r"(bytes.y), "r"(bytes.z),
+                 "r"(bytes.w)
+                 : "memory");
+#endif
+}
+
+/// Ends a group of copies; an empty group counts too.
+__device__ __forceinline__ void commit_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/// Waits until at most the thread's latest N groups are under way.
+template <int N>
+__device__ __forceinline__ void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,45 @@
+// Tiles of 16-bit elements in shared memory, laid out so that neither 16-byte copies nor ldmatrix meet a bank conflict.
+#pragma once
+
+#include <cstdint>
+
+#ifdef AUTOTUNE_EMULATOR
+using SharedAddress = uintptr_t;  // one address space there
+#else
+using SharedAddress = uint32_t;  // an offset into the block's shared memory, as PTX wants it
+#endif
+
+__device__ __forceinline__ SharedAddress shared_address(const void* pointer)
+{
+    return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
+}
+
+/// Rows of COLS 16-bit elements, COLS a multiple of 16, as chunks of 16 bytes. Eight rows of one column of chunks lie
+/// in all 32 banks: either chunks change places within a row (XOR with the row number), or rows are a chunk longer.
+template <int COLS_, bool SWIZZLED_>
+struct SharedTile {
+    static constexpr int COLS = COLS_;
+    static constexpr bool SWIZZLED = SWIZZLED_;
+    static_assert(COLS % 16 == 0, "rows are whole pairs of 16-byte chunks");
+
+    static constexpr int CHUNKS = COLS / 8;
+    static constexpr int ROW_BYTES = 2 * COLS + (SWIZZLED ? 0 : 16);
+    static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
+    static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
+
+    static constexpr int bytes(int rows) { return rows * ROW_BYTES; }
+
+    /// Byte offset of a chunk.
+    static __device__ __forceinline__ int offset(int row, int chunk)
+    {
+        const int place = SWIZZLED ? chunk ^ (row / ROWS_ALIKE % SPAN) : chunk;
+        return row * ROW_BYTES + place * 16;
+    }
+
+    /// From the offset of chunk 0 or 1 of a row to that of the chunk `by` (even) further in the same row.
+    static __device__ __forceinline__ int advance(int offset, int by)
+    {
+        if constexpr (!SWIZZLED) return offset + by * 16;
+        return (offset ^ (by % SPAN * 16)) + by / SPAN * SPAN * 16;
+    }
+};
