@@ -51,6 +51,12 @@ struct Scores {
     /// The score of a visible pair in base 2: its weight before normalisation is exp2(score).
     __device__ __forceinline__ float base2(float dot) const { return dot * scale_base2; }
 
+    /// The weight of a visible pair before normalisation, exp2(base2(dot) - origin): one multiply-add, one exponential.
+    __device__ __forceinline__ float weight(float dot, float origin) const
+    {
+        return exp2_fast(fmaf(dot, scale_base2, -origin));
+    }
+
     /// From the gradient of the (natural) score to the gradient of q·k.
     __device__ __forceinline__ float score_gradient(float gradient) const { return gradient * scale; }
 };
