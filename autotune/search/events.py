@@ -14,12 +14,17 @@ Phase = Literal["searching", "finishing", "finalists", "done"]
 
 @dataclass(frozen=True)
 class Progress:
-    """A search at one moment. Times in seconds; `best_ms` is an estimate where `estimated`."""
+    """A search at one moment. Times in seconds.
+
+    `new` counts the trials of this run; `best_ms` is an estimate where `estimated`.
+    """
 
     problem: Problem
     device: str
+    title: str
     phase: Phase
     trials: int
+    new: int
     trials_limit: int | None
     elapsed: float
     timeout: float | None

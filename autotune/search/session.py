@@ -95,9 +95,9 @@ class Session:
         resumed = self.ledger.trials
         with interruptible(engine):
             for _ in engine.steps():
-                self._report("searching" if engine.stopped is None else "finishing")
+                self._report(engine, "searching" if engine.stopped is None else "finishing")
             ranked = self._rank(engine)
-        self._report("done")
+        self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
 
     def _engine(self) -> Engine:
@@ -124,19 +124,20 @@ class Session:
         standing = self.records.standing("measured")
         if not engine.new and standing is not None:
             return sorted(ranked, key=lambda entry: entry.candidate != standing)
-        self._report("finalists")
+        self._report(engine, "finalists")
         final = hold_final(self.ledger, self.records, self.evaluator, () if standing is None else (standing,))
         if final:
             self.records.name_winner(final[0].record_id)
         played = {entry.candidate for entry in final}
         return final + [entry for entry in ranked if entry.candidate not in played]
 
-    def _report(self, phase: Phase) -> None:
+    def _report(self, engine: Engine, phase: Phase) -> None:
         best = self.ledger.best
         self.listener(
             Progress(
-                self.records.problem, self.records.identity.name, phase, self.ledger.trials, self.clock.budget.trials,
-                self.clock.elapsed, self.clock.budget.timeout_s, dict(self.ledger.outcomes),
+                self.records.problem, self.records.identity.name, self.records.identity.spec.title, phase,
+                self.ledger.trials, engine.new, self.clock.budget.trials, self.clock.elapsed,
+                self.clock.budget.timeout_s, dict(self.ledger.outcomes),
                 None if best is None else best.ms, None if best is None else best.candidate,
                 self.evaluator.load(), self.estimated,
             )

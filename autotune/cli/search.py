@@ -1,0 +1,146 @@
+"""`autotune search`: the main job."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import (
+    BOption,
+    CausalOption,
+    DTypeOption,
+    HSOption,
+    LayoutOption,
+    NHKVOption,
+    NHOption,
+    SetOption,
+    TKVOption,
+    TOption,
+    field_choices,
+    field_products,
+)
+from autotune.cli.output import JsonOption, print_json, print_table
+
+if TYPE_CHECKING:
+    from autotune.search.result import SearchResult
+
+_PROBLEM, _SEARCH, _WHERE = "Problem", "Search", "Where"
+
+
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    op: Annotated[
+        str | None,
+        typer.Option("--op", help="forward, backward, or the op of your own --template.", rich_help_panel=_PROBLEM),
+    ] = None,
+    B: BOption = None,
+    NH: NHOption = None,
+    NH_kv: NHKVOption = None,
+    T: TOption = None,
+    T_kv: TKVOption = None,
+    HS: HSOption = None,
+    dtype: DTypeOption = None,
+    causal: CausalOption = None,
+    layout: LayoutOption = None,
+    settings: SetOption = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--template", help="Only this family: a name, or a .cu.j2 file. Repeatable.", rich_help_panel=_SEARCH
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", help="CPU reference of your own op, module:function.", rich_help_panel=_SEARCH),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials",
+            min=1,
+            help="Candidates to evaluate, earlier runs included [default: 40 on cpu, 100 on a GPU, all with grid].",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            help="Seconds after which to finish [default: 150 on cpu, none on a GPU].",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = None,
+    sampler: Annotated[
+        str, typer.Option("--sampler", help="tpe, gp, cmaes, random or grid.", rich_help_panel=_SEARCH)
+    ] = "tpe",
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
+    ] = 0,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="cuda, cuda:1 or cpu [default: the GPU, if any].", rich_help_panel=_WHERE),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="On cpu, the GPU to estimate for [default: h200].", rich_help_panel=_WHERE),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Builds at a time [default: one a core].", rich_help_panel=_WHERE),
+    ] = None,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            "--db",
+            "--storage",
+            help="Database: path or SQLAlchemy URL, shared at will [default: AUTOTUNE_DB, else the user's].",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Search for the fastest kernel: generate, build, verify and time candidates; record them all; name the winner.
+
+    Any field of the problem may be a list (--T 512,1024): one search for each combination. Ctrl-C finishes with
+    the best so far, and the same command goes on where it ended.
+    """
+    from autotune.report.progress import ProgressDisplay
+    from autotune.search.api import sweep
+
+    given = {
+        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
+        "layout": layout,
+    }  # fmt: skip
+    problems = list(field_products(field_choices(given, settings)))
+    results = []
+    with ProgressDisplay() as display:
+        for result in sweep(
+            op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
+            jobs=jobs, templates=template or (), reference=reference, db=db, progress=display,
+        ):  # fmt: skip
+            results.append(result)
+            if not as_json:
+                _print(result, template or (), reference)
+            if result.stopped == "interrupted":
+                break
+    if as_json:
+        found = [result.to_json() for result in results]
+        print_json(found[0] if len(problems) == 1 and found else found)
+    return 0 if results and all(result.best is not None for result in results) else 3
+
+
+def _print(result: "SearchResult", templates: Sequence[str], reference: str | None) -> None:
+    from autotune.ops.registry import get_op
+    from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
+
+    for line in summary_lines(result):
+        typer.echo(line)
+    if result.best is None:
+        typer.echo("no candidate was right and ran: there is no winner")
+        return
+    typer.echo()
+    print_table(table_columns(result), table_rows(result))
+    typer.echo()
+    for line in best_lines(result):
+        typer.echo(line)
+    typer.echo(f"recorded in {result.database}")
+    typer.echo(f"next: {next_command(get_op(result.problem.op), result.problem, templates, reference)}")

@@ -1,0 +1,127 @@
+"""How the result of a search is shown: the table of its best candidates and what to do next."""
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+
+from autotune.measurement import KernelResources, OutputCheck
+from autotune.ops.base import Op
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.report.words import clock, format_bytes, format_ms
+from autotune.search.result import Ranked, SearchResult
+from autotune.values import Config, format_config
+
+_WHY = {
+    "trials": "all trials of the budget are done",
+    "timeout": "the time is up",
+    "exhausted": "the whole space has been evaluated",
+    "interrupted": "interrupted",
+}
+_OPTIONS = {"NH_kv": "--NH-kv", "T_kv": "--T-kv"}
+_OWN_OPTIONS = frozenset({"B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "layout"})
+
+
+def table_columns(result: SearchResult) -> list[str]:
+    """Headings of `table_rows`; `>` marks those set to the right. Estimated times are headed as such."""
+    time = ">est. ms" if result.estimated else ">ms"
+    columns = ["#", "family", time, ">TFLOP/s", ">GB/s", ">error", ">bound", ">regs", ">spills", ">smem", ">occupancy"]
+    return [*columns, "configuration"]
+
+
+def table_rows(result: SearchResult) -> Iterator[list[str]]:
+    """One row a candidate. Of a pipeline of kernels the resources are given in order: `40/128`."""
+    for place, ranked in enumerate(result.table, start=1):
+        worst, kernels = _worst_check(ranked), ranked.measurement.resources
+        yield [
+            str(place),
+            ranked.candidate.template,
+            format_ms(ranked.ms),
+            f"{ranked.tflops:.2f}",
+            f"{ranked.gbs:.1f}",
+            "" if worst is None else f"{worst.max_abs_error:.2g}",
+            "" if worst is None else f"{worst.bound:.2g}",
+            _each(kernels, lambda kernel: str(kernel.registers)),
+            _each(kernels, lambda kernel: format_bytes(kernel.spill_bytes)),
+            _each(kernels, lambda kernel: format_bytes(kernel.static_smem + kernel.dynamic_smem)),
+            _each(kernels, lambda kernel: f"{kernel.occupancy:.0%}"),
+            format_config(_telling(ranked.candidate.config, result.table, ranked.candidate.template)),
+        ]
+
+
+def summary_lines(result: SearchResult) -> Iterator[str]:
+    """What was searched and how it went, before the table."""
+    yield f"{result.problem} on {result.title}"
+    counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
+    before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
+    yield (
+        f"{result.trials} trials{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{result.space_size:,} valid configurations"
+    )
+    for outcome, message in result.messages.items():
+        if outcome is not Outcome.INFEASIBLE:
+            yield f"first {outcome}: {' '.join(message.split())[:300]}"
+    yield from _honesty(result)
+
+
+def _honesty(result: SearchResult) -> Iterator[str]:
+    if result.estimated:
+        yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
+    if result.executed != result.problem:
+        yield f"executed and verified on the emulator as {result.executed}"
+    verification = None if result.best is None else result.best.measurement.verification
+    if verification is not None and verification.units_checked < verification.units_total:
+        yield f"compared {verification.units_checked} of {verification.units_total} independent parts of each result"
+
+
+def best_lines(result: SearchResult) -> Iterator[str]:
+    """The winner in full."""
+    if result.best is not None:
+        kind = " (estimate)" if result.estimated else ""
+        yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
+
+
+def next_command(op: Op, problem: Problem, templates: Sequence[str] = (), reference: str | None = None) -> str:
+    """The `autotune export` command for a problem; fields that have their default values are left out."""
+    words = ["autotune", "export", "--op", op.name]
+    default = _defaults(op)
+    for name, value in problem.fields.items():
+        if name == "causal" and isinstance(value, bool) and value != default.get(name):
+            words.append("--causal" if value else "--no-causal")
+        elif name in _OWN_OPTIONS and value != _default(op, default, problem, name):
+            words += [_OPTIONS.get(name, f"--{name}"), str(value)]
+        elif name not in _OWN_OPTIONS and value != default.get(name):
+            words += ["--set", f"{name}={value}"]
+    for text in templates:
+        if reference is not None or "/" in text or text.endswith(".cu.j2"):
+            words += ["--template", text]
+    words += ["--reference", reference] if reference else []
+    return shlex.join([*words, "-o", f"{op.name}.cu"])
+
+
+def _defaults(op: Op) -> Config:
+    return {field.name: field.default for field in op.fields if field.default is not None}
+
+
+def _default(op: Op, default: Config, problem: Problem, name: str) -> object:
+    """The value a field takes when it is not given: its default, or another field's value."""
+    source = next((field.default_from for field in op.fields if field.name == name), None)
+    return problem[source] if source else default.get(name)
+
+
+def _worst_check(ranked: Ranked) -> OutputCheck | None:
+    verification = ranked.measurement.verification
+    if verification is None:
+        return None
+    return max(verification.checks, key=lambda check: check.max_abs_error / check.bound if check.bound else 0.0)
+
+
+def _each(kernels: Sequence[KernelResources], text: Callable[[KernelResources], str]) -> str:
+    return "/".join(map(text, kernels))
+
+
+def _telling(config: Config, table: Sequence[Ranked], template: str) -> Config:
+    """The parameters in which the table's candidates of a family differ; all of them where there is only one."""
+    configs = [ranked.candidate.config for ranked in table if ranked.candidate.template == template]
+    if len(configs) == 1:
+        return config
+    return {name: value for name, value in config.items() if len({other[name] for other in configs}) > 1}
