@@ -114,7 +114,7 @@ class CudaDevice:
         """Fill with NaN."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot fill {name}"):
-            self._memset(memory, _NOT_A_NUMBER, buffer.nbytes)()
+            self._memset(memory, _NOT_A_NUMBER, buffer.nbytes, self._stream)()
 
     def download(self, name: str) -> NDArray[Any]:
         """The buffer's content as a 1-D array of its element type."""
@@ -151,9 +151,19 @@ class CudaDevice:
             LaunchError: a step failed.
         """
         with self._translated(_what(plan)):
-            for command in self._commands(program, plan):
+            for command in self._commands(program, plan, self._stream):
                 command()
             self._stream.synchronize()
+
+    def enqueue(self, program: Program, plan: LaunchPlan, addresses: Mapping[str, int]) -> None:
+        """All steps once on the legacy default stream, without waiting; `addresses` go before buffers of this device.
+
+        Raises:
+            LaunchError: a step could not be launched.
+        """
+        with self._translated(_what(plan)):
+            for command in self._commands(program, plan, None, addresses):
+                command()
 
     def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
         """Median time of the whole plan between two events, L2 flushed before each repeat.
@@ -161,7 +171,7 @@ class CudaDevice:
         Raises:
             LaunchError: a step failed, or took no time.
         """
-        commands = [self._flush_command(plan), *self._commands(program, plan)]
+        commands = [self._flush_command(plan), *self._commands(program, plan, self._stream)]
         with self._translated(_what(plan)):
             timing = time_adaptively(partial(self._sample, commands), budget, "events, L2 flushed")
         state = read_state(self._bus_id)
@@ -191,24 +201,25 @@ class CudaDevice:
         stream.synchronize()
         return [float(after.time_since(before)) for before, after in pairs]
 
-    def _commands(self, program: Program, plan: LaunchPlan) -> list[Command]:
-        """Each step as a call without arguments: everything is packed beforehand."""
+    def _commands(
+        self, program: Program, plan: LaunchPlan, stream: Any, foreign: Mapping[str, int] | None = None
+    ) -> list[Command]:
+        """Each step as a call without arguments: everything is packed beforehand. No stream is the default one."""
         assert isinstance(program, CudaProgram)
-        addresses = {name: int(memory) for name, (_, memory) in self._buffers.items()}
-        return [self._command(program, step, addresses) for step in plan.steps]
+        addresses = {name: int(memory) for name, (_, memory) in self._buffers.items()} | dict(foreign or {})
+        return [self._command(program, step, addresses, stream) for step in plan.steps]
 
-    def _command(self, program: CudaProgram, step: Step, addresses: Mapping[str, int]) -> Command:
+    def _command(self, program: CudaProgram, step: Step, addresses: Mapping[str, int], stream: Any) -> Command:
         if isinstance(step, Zero):
             buffer, memory = self._held(step.buffer)
-            return self._memset(memory, 0, buffer.nbytes)
+            return self._memset(memory, 0, buffer.nbytes, stream)
         packed = pack_arguments(step.args, addresses)
-        kernel = program.kernels[step.kernel]
-        return partial(kernel._launch_kernel, step.grid, step.block, packed, step.smem, self._stream)
+        return partial(program.kernels[step.kernel]._launch_kernel, step.grid, step.block, packed, step.smem, stream)
 
-    def _memset(self, memory: Any, byte: int, nbytes: int) -> Command:
+    def _memset(self, memory: Any, byte: int, nbytes: int, stream: Any) -> Command:
         if nbytes == 0:
             return _nothing
-        return partial(self._driver.memset_d8_async, memory, byte, nbytes, self._stream)
+        return partial(self._driver.memset_d8_async, memory, byte, nbytes, stream)
 
     def _flush_command(self, plan: LaunchPlan) -> Command:
         spec = self.identity.spec
@@ -217,7 +228,7 @@ class CudaDevice:
         if self._flush is None or self._flush[0] < nbytes:
             self._flush = None
             self._flush = (nbytes, self._allocate_bytes(nbytes, "the L2 flush"))
-        return self._memset(self._flush[1], 0, nbytes)
+        return self._memset(self._flush[1], 0, nbytes, self._stream)
 
     def _check(self, kernel: Any, launch: Launch) -> None:
         title = self.identity.spec.title

@@ -1,5 +1,7 @@
 """The attention references: against the formula written out, against finite differences, and at the edges."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def plain(inputs: Arrays, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return out, lse
 
 
-CASES = [
+CASES: list[dict[str, Any]] = [
     {"T": 1},
     {"T": 7, "T_kv": 3},
     {"T": 3, "T_kv": 7},
@@ -38,7 +40,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward_is_the_formula(case: dict[str, int | bool]) -> None:
+def test_forward_is_the_formula(case: dict[str, Any]) -> None:
     problem = FORWARD.problem(**{"B": 2, "NH": 2, "HS": 8, "dtype": "fp32", **case})
     inputs = FORWARD.inputs(problem, 1)
     got = FORWARD.reference(problem, inputs)
@@ -48,7 +50,7 @@ def test_forward_is_the_formula(case: dict[str, int | bool]) -> None:
 
 
 @pytest.mark.parametrize("case", [{"T": 5, "T_kv": 3}, {"T": 3, "T_kv": 5}, {"T": 4, "NH": 3, "NH_kv": 1}], ids=str)
-def test_backward_is_the_derivative_of_forward(case: dict[str, int]) -> None:
+def test_backward_is_the_derivative_of_forward(case: dict[str, Any]) -> None:
     problem = BACKWARD.problem(**{"B": 1, "NH": 2, "HS": 4, "dtype": "fp32", **case})
     inputs = {name: array.astype(np.float64) for name, array in BACKWARD.inputs(problem, 2).items()}
     inputs["out"], inputs["lse"] = plain(inputs, problem)
