@@ -25,8 +25,10 @@ def database_url(given: str | Path | None = None) -> URL:
     backend = url.get_backend_name()
     if backend not in {"sqlite", "postgresql"}:
         raise UsageError(f"the database URL {_shown(url)} names {backend!r}; use sqlite or postgresql")
+    if backend == "sqlite":
+        return _sqlite(url)
     _driver(url)
-    return _sqlite(url) if backend == "sqlite" else url
+    return url
 
 
 def sqlite_path(url: URL) -> Path | None:
@@ -54,8 +56,8 @@ def _driver(url: URL) -> None:
     except NoSuchModuleError as error:
         raise UsageError(f"the database URL {_shown(url)} names an unknown driver {url.drivername!r}") from error
     except ImportError as error:
-        extra = "pip install 'autotune[postgres]'" if url.get_backend_name() == "postgresql" else "install it"
-        raise StoreError(f"the driver {error.name!r} of the database URL {_shown(url)} is missing: {extra}") from error
+        hint = "pip install 'autotune[postgres]' (its URLs begin with postgresql+psycopg://)"
+        raise StoreError(f"the driver {error.name!r} of the database URL {_shown(url)} is missing: {hint}") from error
 
 
 def _sqlite(url: URL) -> URL:

@@ -101,7 +101,7 @@ def problems(session: Session, op: str | None) -> list[ProblemSummary]:
     best: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for row in session.scalars(select(Winner)):
         best[row.problem_id, row.device_id][row.kind] = float(row.measurement.ms or 0.0)
-    names = dict(session.execute(select(Device.id, Device.name)).tuples().all())
+    names = {row[0]: row[1] for row in session.execute(select(Device.id, Device.name))}
     rows = {row.id: to_problem(row) for row in session.scalars(select(ProblemRow))}
     pairs = sorted((rows[p].op, p, names[d], d) for p, d in {**outcomes, **best} if op in {None, rows[p].op})
     return [ProblemSummary(rows[p], name, outcomes[p, d], best[p, d]) for _, p, name, d in pairs]
@@ -136,4 +136,5 @@ def improvements(session: Session, problem: Problem, device: str, kind: str) -> 
 
 
 def _count(session: Session, column: Any, *where: ColumnElement[bool]) -> dict[int, int]:
-    return dict(session.execute(select(column, func.count()).where(*where).group_by(column)).tuples().all())
+    counts = session.execute(select(column, func.count()).where(*where).group_by(column))
+    return {row[0]: row[1] for row in counts}
