@@ -1,5 +1,6 @@
 """Connections: what every one of them is set to, one writer at a time, and errors in this package's words."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -8,8 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 
 from autotune.errors import StoreError
 from autotune.store.locate import shown
@@ -24,11 +24,13 @@ _WRITES = {"autotune_writes": True}
 def make_engine(url: URL) -> Engine:
     """An engine for a URL from `database_url`. Nothing is opened yet."""
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    # No pool: a forked worker must not inherit an open SQLite connection, and opening one is cheap.
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
-    event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
+        engine = create_engine(url, pool_pre_ping=True)
+    else:
+        engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+    event.listen(engine, "connect", _note_process)
+    event.listen(engine, "checkout", _own_process_only)
     return engine
 
 
@@ -70,6 +72,17 @@ def translated(url: URL) -> Iterator[None]:
         raise StoreError(f"{_explain(str(error))} (database {shown(url)})") from error
 
 
+def _note_process(connection: Any, record: Any) -> None:  # noqa: ARG001
+    record.info["pid"] = os.getpid()
+
+
+def _own_process_only(connection: Any, record: Any, proxy: Any) -> None:  # noqa: ARG001
+    """A forked process must not use its parent's connections: it is given new ones."""
+    if record.info["pid"] != os.getpid():
+        record.dbapi_connection = proxy.dbapi_connection = None
+        raise DisconnectionError("a connection of the parent process")
+
+
 _CAUSES = {
     "readonly": "the database or its folder is read-only; name another place with --db or AUTOTUNE_DB",
     "unable to open": "the database cannot be opened; check that its folder exists and can be written",
@@ -94,6 +107,9 @@ def _prepare(connection: Any, record: Any) -> None:  # noqa: ARG001
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA foreign_keys=ON")
+        # With WAL a killed process loses nothing that was committed; after a power cut the last trials may be missing
+        # and are measured again. Waiting for the disk at each commit would buy no more than that.
+        cursor.execute("PRAGMA synchronous=NORMAL")
         if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             _switch_to_wal(cursor)
     finally:
