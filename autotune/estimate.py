@@ -5,15 +5,19 @@ It is meant to rank candidates of one problem, not to predict. For each launch
 
     time = max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + launch overhead
 
-- *flops*: the op's, shared out over the launches by sqrt(a*b*c) of the elements of the three largest tensors that a
-  launch is given: that is the count of a matrix product in its three matrices, and is small for row-wise helpers.
+- *flops*: the op's, shared out over the launches by a*b*c, the elements of the three largest tensors that a launch is
+  given: a matrix product has three large ones, a row-wise helper has two and gets next to nothing.
 - *bytes*: every buffer that a launch is given, once; so a pipeline pays for the matrices it keeps in memory.
-- *hiding* latency: w / (w + 4) for w resident warps an SM (occupancy, or what the grid has if that is less).
-- *reuse*: a thread that keeps r = registers/2 values does about 2/sqrt(r) loads per multiply-add: 1 / (1 + 4/sqrt(r)).
+- *hiding* latency: w / (w + 2) for w resident warps an SM (occupancy, or what the grid has if that is less).
+- *reuse*: a thread that keeps r = registers/2 values does about 2/sqrt(r) loads per multiply-add: 1 / (1 + 8/sqrt(r)).
 - *balance*: blocks an SM over that rounded up: the tail of the last wave, and the SMs that a small grid leaves idle.
-- *spills*: 1 / (1 + spill_bytes/256). *lanes*: the part of the last warp that is used. No shared memory: a quarter.
+- *spills*: 1 / (1 + spill_bytes/4096). *lanes*: the part of the last warp that is used. No shared memory: a quarter.
 
-The constants are round numbers. Deterministic: the same input gives the same estimate.
+The constants are round numbers near the best fit to 112 random candidates of the forward and backward families timed
+on an H200. Over those of them that skip masked tiles the rank correlation with the measured time was 0.87 and the
+median ratio 1.05. What a launch *executes* is not in the compiler's report: whether masked tiles are skipped, products
+recomputed, or banks in conflict moves the time by up to a factor of two and is not seen here, so that within one
+family the ranking is weak. Deterministic: the same input gives the same estimate.
 """
 
 import math
@@ -28,8 +32,9 @@ METHOD = "estimate: roofline by launch, with efficiencies from registers, spills
 
 _PEAK_SHARE = 0.7  # of the published rate, at best
 _BANDWIDTH_SHARE = 0.9
-_HALF_HIDDEN_WARPS = 4.0
-_HALF_SPEED_SPILLS = 256.0
+_HALF_HIDDEN_WARPS = 2.0
+_HALF_SPEED_SPILLS = 4096.0
+_LOAD_COST = 4.0  # multiply-adds that a load takes the place of
 _UNSHARED_SHARE = 0.25
 _FIRST_LAUNCH_S = 2e-6
 _NEXT_STEP_S = 1e-6
@@ -56,7 +61,7 @@ def estimate(
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
     nbytes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
     bandwidth = spec.bandwidth_gbs * 1e9
-    weights = [_matrix_product_size(launch, sizes) for launch in plan.launches]
+    weights = [_product_weight(launch, sizes) for launch in plan.launches]
     seconds = _FIRST_LAUNCH_S + _NEXT_STEP_S * max(0, len(plan.steps) - 1)
     for step in plan.steps:
         if isinstance(step, Zero):
@@ -75,7 +80,7 @@ def estimate(
 
 def compute_efficiency(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
     """Share of the peak rate that a launch is taken to reach (0 to 1)."""
-    reuse = 1.0 / (1.0 + 4.0 / math.sqrt(max(resources.registers, 2) / 2.0))
+    reuse = 1.0 / (1.0 + _LOAD_COST * 2.0 / math.sqrt(max(resources.registers, 2) / 2.0))
     spills = 1.0 / (1.0 + resources.spill_bytes / _HALF_SPEED_SPILLS)
     lanes = launch.threads / (spec.warp_size * math.ceil(launch.threads / spec.warp_size))
     shared = 1.0 if resources.static_smem + resources.dynamic_smem > 0 else _UNSHARED_SHARE
@@ -108,9 +113,9 @@ def _storages(launch: Launch) -> list[str]:
     return list(dict.fromkeys(arg.storage for arg in launch.args if not isinstance(arg, ScalarArg)))
 
 
-def _matrix_product_size(launch: Launch, sizes: dict[str, int]) -> float:
+def _product_weight(launch: Launch, sizes: dict[str, int]) -> float:
     tensors = sorted((sizes[arg.storage] for arg in launch.args if not isinstance(arg, ScalarArg)), reverse=True)
-    return math.sqrt(math.prod(tensors[:3]))
+    return float(math.prod(tensors[:3]))
 
 
 def _find(launch: Launch, resources: Sequence[KernelResources]) -> KernelResources:

@@ -1,9 +1,10 @@
 """A CUDA GPU through PyCUDA, on the primary context, so that it is shared with PyTorch in the same process."""
 
+import atexit
 import contextlib
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.build.artifact import Artifact
 from autotune.devices.base import Program, TimingBudget
+from autotune.devices.cuda_program import CudaProgram, load_program, translated
 from autotune.devices.detect import driver_version, gpu_count, present_gpu
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.nvml import driver_release, read_state
@@ -20,27 +22,13 @@ from autotune.devices.timing import time_adaptively
 from autotune.dtypes import numpy_dtype
 from autotune.errors import DeviceMissing, LaunchError
 from autotune.measurement import Timing
-from autotune.plan import Buffer, Launch, LaunchPlan, Step, Zero, pack_arguments
+from autotune.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 
-_DEFAULT_DYNAMIC_SMEM = 48 * 1024  # more must be asked for, kernel by kernel
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30
 _NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
 
 Command = Callable[[], None]
-
-
-@dataclass
-class CudaProgram:
-    """A loaded cubin and its kernels by name."""
-
-    module: Any
-    kernels: dict[str, Any] = field(default_factory=dict)
-
-    def close(self) -> None:
-        """Unload: PyCUDA does when the last reference goes."""
-        self.kernels.clear()
-        self.module = None
 
 
 class CudaDevice:
@@ -64,13 +52,16 @@ class CudaDevice:
         self.identity = DeviceIdentity("cuda", spec)
         self._buffers: dict[str, tuple[Buffer, Any]] = {}
         self._flush: tuple[int, Any] | None = None
-        with self._translated("cannot use the GPU"):
+        try:
             self._driver.init()
             device = self._driver.Device(index)
             self._context = device.retain_primary_context()
             self._context.push()
             self._bus_id = str(device.pci_bus_id())
             self._stream = self._driver.Stream()
+        except self._driver.Error as error:
+            raise DeviceMissing(f"{spec.title} is there but cannot be used: {error}") from error
+        atexit.register(self.close)  # PyCUDA aborts a process that ends with its context still active
 
     def environment(self) -> Mapping[str, str]:
         """GPU, driver, CUDA version of the driver, host."""
@@ -132,17 +123,7 @@ class CudaDevice:
         Raises:
             LaunchError: the device refuses it; for shared memory the message says asked and available.
         """
-        with self._translated(f"cannot load {artifact.path.name}"):
-            module = self._driver.module_from_buffer(artifact.path.read_bytes())
-        program = CudaProgram(module)
-        for name in plan.kernels:
-            with self._translated(f"kernel {name} is not in {artifact.path.name}"):
-                program.kernels[name] = module.get_function(name)
-        for launch in plan.launches:
-            self._check(program.kernels[launch.kernel], launch)
-        for name in plan.kernels:
-            self._allow_smem(program.kernels[name], name, max(s.smem for s in plan.launches if s.kernel == name))
-        return program
+        return load_program(self._driver, artifact, plan, self.identity.spec)
 
     def run(self, program: Program, plan: LaunchPlan) -> None:
         """All steps of the plan once, then synchronise.
@@ -181,12 +162,13 @@ class CudaDevice:
         """Free everything and let go of the context; quiet when the context is dead."""
         if self._context is None:
             return
-        with contextlib.suppress(LaunchError), self._translated("cannot close"):
-            self.allocate(())
-            self._flush = None
-            self._stream = None
-            self._context.pop()
+        self._flush = None
+        self._stream = None
+        for step in (self._buffers.clear, self._context.pop):
+            with contextlib.suppress(self._driver.Error):
+                step()
         self._context = None
+        atexit.unregister(self.close)
 
     def _sample(self, commands: Sequence[Command], repeats: int) -> list[float]:
         flush, *steps = commands
@@ -230,25 +212,6 @@ class CudaDevice:
             self._flush = (nbytes, self._allocate_bytes(nbytes, "the L2 flush"))
         return self._memset(self._flush[1], 0, nbytes, self._stream)
 
-    def _check(self, kernel: Any, launch: Launch) -> None:
-        title = self.identity.spec.title
-        if launch.threads > kernel.max_threads_per_block:
-            raise LaunchError(
-                f"kernel {launch.kernel} asks for {launch.threads} threads a block; "
-                f"{title} allows {kernel.max_threads_per_block} with its {kernel.num_regs} registers"
-            )
-        asked, allowed = kernel.shared_size_bytes + launch.smem, self.identity.spec.max_shared_memory
-        if asked > allowed:
-            raise LaunchError(
-                f"kernel {launch.kernel} asks for {asked} bytes of shared memory; {title} allows {allowed}"
-            )
-
-    def _allow_smem(self, kernel: Any, name: str, dynamic: int) -> None:
-        if dynamic + kernel.shared_size_bytes > _DEFAULT_DYNAMIC_SMEM:
-            attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            with self._translated(f"kernel {name} cannot have {dynamic} bytes of dynamic shared memory"):
-                kernel.set_attribute(attribute, dynamic)
-
     def _allocate_bytes(self, nbytes: int, what: str) -> Any:
         try:
             return self._driver.mem_alloc(max(nbytes, 1))
@@ -266,12 +229,8 @@ class CudaDevice:
         except KeyError:
             raise LaunchError(f"there is no buffer {name!r}; allocated: {', '.join(self._buffers) or 'none'}") from None
 
-    @contextlib.contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except self._driver.Error as error:
-            raise LaunchError(f"{what}: {error}") from error
+    def _translated(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return translated(self._driver, what)
 
 
 def _import_pycuda() -> ModuleType:

@@ -266,8 +266,7 @@ try:
 except LaunchError as error:
     print(error)
 program.close()
-device.close()
-"""
+"""  # the device is not closed: ending the process must do, even with a dead context
 
 
 def test_an_illegal_access_is_reported(artifact: Artifact) -> None:
@@ -279,6 +278,7 @@ def test_an_illegal_access_is_reported(artifact: Artifact) -> None:
     )
     assert "kernel wild: " in done.stdout.decode()
     assert "illegal memory access" in done.stdout.decode()
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_time_of_a_copy(device: CudaDevice, artifact: Artifact) -> None:

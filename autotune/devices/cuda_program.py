@@ -1,0 +1,71 @@
+"""Loading a cubin through PyCUDA, and saying clearly why the device refuses one."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from autotune.build.artifact import Artifact
+from autotune.devices.spec import DeviceSpec
+from autotune.errors import LaunchError
+from autotune.plan import Launch, LaunchPlan
+
+_UNASKED_SMEM = 48 * 1024  # a block may have this much; more must be asked for, kernel by kernel
+
+
+@dataclass
+class CudaProgram:
+    """A loaded cubin and its kernels by name."""
+
+    module: Any
+    kernels: dict[str, Any] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Unload: PyCUDA does when the last reference goes."""
+        self.kernels.clear()
+        self.module = None
+
+
+def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec: DeviceSpec) -> CudaProgram:
+    """Load a cubin into the current context and raise its kernels' shared-memory limits to what the plan asks for.
+
+    Raises:
+        LaunchError: the device refuses it; for shared memory the message says asked and available.
+    """
+    with translated(driver, f"cannot load {artifact.path.name}"):
+        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()))
+    for name in plan.kernels:
+        with translated(driver, f"kernel {name} is not in {artifact.path.name}"):
+            program.kernels[name] = program.module.get_function(name)
+    for launch in plan.launches:
+        _check(program.kernels[launch.kernel], launch, spec)
+    for name, kernel in program.kernels.items():
+        dynamic = max(launch.smem for launch in plan.launches if launch.kernel == name)
+        if dynamic + kernel.shared_size_bytes > _UNASKED_SMEM:
+            with translated(driver, f"kernel {name} cannot have {dynamic} bytes of dynamic shared memory"):
+                kernel.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
+    return program
+
+
+@contextlib.contextmanager
+def translated(driver: ModuleType, what: str) -> Iterator[None]:
+    """Turn PyCUDA's errors into a LaunchError that begins with `what`."""
+    try:
+        yield
+    except driver.Error as error:
+        raise LaunchError(f"{what}: {error}") from error
+
+
+def _check(kernel: Any, launch: Launch, spec: DeviceSpec) -> None:
+    if launch.threads > kernel.max_threads_per_block:
+        raise LaunchError(
+            f"kernel {launch.kernel} asks for {launch.threads} threads a block; "
+            f"{spec.title} allows {kernel.max_threads_per_block} with its {kernel.num_regs} registers"
+        )
+    asked = kernel.shared_size_bytes + launch.smem
+    if asked > spec.max_shared_memory:
+        raise LaunchError(
+            f"kernel {launch.kernel} asks for {asked} bytes of shared memory; "
+            f"{spec.title} allows {spec.max_shared_memory}"
+        )
