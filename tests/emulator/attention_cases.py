@@ -1,0 +1,93 @@
+"""Problems on which attention kernels go wrong when they are wrong, and how a family is judged on one of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.build.cache import BuildCache
+from autotune.build.emulator import build_emulator
+from autotune.devices.cpu import CpuDevice
+from autotune.devices.gpus import gpu
+from autotune.expected import expect
+from autotune.measure import Bench, Verdict
+from autotune.ops.registry import get_op
+from autotune.problem import Problem
+from autotune.render import render
+from autotune.space import Space
+from autotune.template import Template, find_template
+from autotune.values import Value
+
+SPEC = gpu("h200")
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """A problem by its fields, and what is hard about it."""
+
+    name: str
+    fields: dict[str, Value]
+
+    def problem(self, op: str) -> Problem:
+        """The case for one op."""
+        return get_op(op).problem(**self.fields)
+
+
+def _case(name: str, T: int, T_kv: int, **fields: Any) -> AttentionCase:
+    base: dict[str, Value] = {"B": 1, "NH": 2, "NH_kv": 2, "HS": 64, "dtype": "fp32", "causal": True}
+    return AttentionCase(name, {**base, "T": T, "T_kv": T_kv, **fields})
+
+
+CASES = (
+    _case("square", 128, 128, B=2),
+    _case("one query", 1, 70),
+    _case("one query, all keys", 1, 70, causal=False, dtype="fp16"),
+    _case("one query and one key", 1, 1, causal=False, dtype="fp16"),
+    _case("one key: most rows see nothing", 239, 1),
+    _case("one key for all", 239, 1, causal=False, dtype="fp16"),
+    _case("more keys than queries, no whole tile", 113, 203, dtype="fp16", layout="bhtd"),
+    _case("more queries than keys: rows without a key", 799, 3, dtype="bf16", HS=32),
+    _case("more queries than keys, all visible", 203, 113, causal=False, dtype="fp16"),
+    _case("first and last tile cut", 1023, 1024, NH=1, NH_kv=1),
+    _case("three query heads a key head", 65, 65, B=2, NH=6, dtype="fp16"),
+    _case("three query heads a key head, HS=96", 130, 77, NH=3, NH_kv=1, HS=96, dtype="bf16", layout="bhtd"),
+    _case("packed", 130, 130, B=2, dtype="fp16", layout="packed"),
+    _case("packed, five query heads a key head", 33, 33, NH=5, NH_kv=1, dtype="fp16", layout="packed"),
+    _case("wide head", 70, 90, HS=128, dtype="bf16"),
+    _case("odd head size", 70, 90, HS=40, causal=False),
+)
+"""The table; every family of both ops is run on it."""
+
+CASE_NAMES = [case.name for case in CASES]
+
+
+def families(op: str) -> tuple[Template, ...]:
+    """The families that compute with plain fp32 arithmetic and so must take every case."""
+    return tuple(find_template(op, name) for name in ("flash_simt", "unfused"))
+
+
+def verdict(template: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> Verdict:
+    """Render, build for the emulator, run twice and compare every element with the float64 reference."""
+    source = render(template, problem, config, SPEC)
+    op = get_op(problem.op)
+    device = CpuDevice(SPEC, threads=2)
+    try:
+        return Bench(device, op, expect(op, problem, seed=1)).evaluate(build_emulator(source, cache), source.plan, None)
+    finally:
+        device.close()
+
+
+def covering(space: Space, seed: int) -> Iterator[dict[str, Value]]:
+    """Random valid configurations until every value of every parameter that is valid at all has been used."""
+    rng = np.random.default_rng(seed)
+    missing = {(name, value) for config in _sample(space, rng, 400) for name, value in config.items()}
+    while missing:
+        candidates = _sample(space, rng, 60)
+        best = max(candidates, key=lambda config: len(missing & set(config.items())))
+        missing -= set(best.items())
+        yield best
+
+
+def _sample(space: Space, rng: np.random.Generator, count: int) -> list[dict[str, Value]]:
+    return [dict(space.sample(rng)) for _ in range(count)]
