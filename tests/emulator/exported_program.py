@@ -45,7 +45,8 @@ struct EmulatedLaunch {
     char packed[layout.bytes + 1];
     size_t i = 0;
     (put<P>(packed + layout.offset[i++], static_cast<P>(given)), ...);
-    if (emulator_launch(name, grid, block, shared, packed, layout.bytes, std::thread::hardware_concurrency(), &last_result))
+    const unsigned threads = std::thread::hardware_concurrency();
+    if (emulator_launch(name, grid, block, shared, packed, layout.bytes, threads, &last_result))
       last_error = cudaErrorLaunchFailure;
   }
   template <class P> static void put(char* to, P value) { std::memcpy(to, &value, sizeof(P)); }

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,8 @@ from autotune.exported import export_text
 from autotune.lookup import Best, best
 from tests.emulator.exported_program import run_exported
 
-SMALL = {"B": 1, "NH": 2, "T": 65, "HS": 32}
-CASES = {
+SMALL: dict[str, Any] = {"B": 1, "NH": 2, "T": 65, "HS": 32}
+CASES: dict[str, dict[str, Any]] = {
     "fp16": {**SMALL},
     "bf16, packed": {**SMALL, "dtype": "bf16", "layout": "packed"},
     "rows without keys, grouped heads": {**SMALL, "NH_kv": 1, "T": 70, "T_kv": 33, "dtype": "fp32", "layout": "bhtd"},
