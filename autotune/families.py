@@ -25,9 +25,9 @@ class Families:
         return {template.name: template for template in self.templates}
 
     @cached_property
-    def hashes(self) -> frozenset[str]:
-        """The versions there are now."""
-        return frozenset(template.hash for template in self.templates)
+    def versions(self) -> dict[str, str]:
+        """The version (hash) of each family by its name."""
+        return {template.name: template.hash for template in self.templates}
 
     def get(self, name: str) -> Template | None:
         """A family by name."""
@@ -35,8 +35,7 @@ class Families:
 
     def is_current(self, candidate: Candidate) -> bool:
         """Whether its template is still the one that was measured."""
-        template = self.get(candidate.template)
-        return template is not None and template.hash == candidate.template_hash
+        return self.versions.get(candidate.template) == candidate.template_hash
 
     def why_not(self, candidate: Candidate, problem: Problem, spec: DeviceSpec) -> str | None:
         """Why a candidate cannot compute the problem on the device; None when it can."""

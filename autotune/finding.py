@@ -50,7 +50,7 @@ class _Finder:
         for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
             if self._families.is_current(entry.candidate):
                 return self._answer("exact", entry, ())
-            other = self._winners.still_current(entry, self._families.hashes)
+            other = self._winners.still_current(entry, self._families.versions)
             if other is not None:
                 return self._answer("exact", other, (self._passed_over(entry),))
         return None

@@ -1,6 +1,6 @@
 """Winners as look-ups see them: the user's own from a database, and those that come with the package."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -33,7 +33,7 @@ _CURRENT = f"""
     JOIN device d ON d.name = :device
     JOIN measurement m ON m.problem_id = p.id AND m.device_id = d.id AND m.kind = :kind AND m.outcome = 'ok'
     JOIN candidate c ON c.id = m.candidate_id
-    WHERE p.key = :key AND c.template_hash IN """
+    WHERE p.key = :key AND """
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,16 @@ class Winners:
         shipped = (entry for entries in _shipped(capability).values() for entry in entries)
         return [entry for entry in (*map(_entry, rows), *shipped) if _agrees(entry.problem, problem, fields)]
 
-    def still_current(self, entry: Entry, hashes: Iterable[str]) -> Entry | None:
-        """The fastest measurement like this entry's (problem, device, kind) by one of these versions of templates."""
-        names = {f"hash{i}": value for i, value in enumerate(sorted(hashes))}
-        if entry.origin != "own" or not names:
+    def still_current(self, entry: Entry, versions: Mapping[str, str]) -> Entry | None:
+        """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash)."""
+        if entry.origin != "own" or not versions:
             return None
-        sql = f"{_CURRENT} ({', '.join(f':{name}' for name in names)}) ORDER BY m.ms LIMIT 1"
-        values = {"device": entry.device, "kind": entry.kind, "key": entry.problem.key, **names}
-        rows = self._reader.rows(sql, values)
+        values = {"device": entry.device, "kind": entry.kind, "key": entry.problem.key}
+        clauses = []
+        for i, (name, version) in enumerate(versions.items()):
+            clauses.append(f"(c.template = :name{i} AND c.template_hash = :hash{i})")
+            values |= {f"name{i}": name, f"hash{i}": version}
+        rows = self._reader.rows(f"{_CURRENT} ({' OR '.join(clauses)}) ORDER BY m.ms LIMIT 1", values)
         return _entry(rows[0]) if rows else None
 
     def device_spec(self, gpu: str) -> DeviceSpec | None:
