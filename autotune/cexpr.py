@@ -145,6 +145,11 @@ class _Translator:
         left, right = self.visit(node.left), self.visit(node.right)
         if not isinstance(left, Code) and not isinstance(right, Code):
             return operation(left, right)
+        neutral = 0 if level == _SUM else 1
+        if right == neutral and not isinstance(node, nodes.Mod):
+            return left
+        if left == neutral and isinstance(node, nodes.Add | nodes.Mul):
+            return right
         return Code(f"{_code(left).within(level)} {symbol} {_code(right).within(level - 1)}", level)
 
 

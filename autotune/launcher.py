@@ -160,6 +160,8 @@ class Launcher:
     def _zero(self, step: ZeroSpec) -> ZeroCode:
         if any(workspace.name == step.buffer for workspace in self._template.front.workspaces):
             return ZeroCode(step.buffer, (), self._condition(step.when))
+        if self.sizes:
+            raise NotInCpp("the shapes of tensors are known for one problem only")
         storage = self._tensors[step.buffer].storage
         tensors = tuple(p for p in self.parameters if p.spec.storage == storage)
         return ZeroCode(None, tensors, self._condition(step.when))
@@ -217,11 +219,11 @@ class Launcher:
     def _checks(self) -> list[str]:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
-        smem: list[Known | Code] = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        if any(isinstance(size, Code) for size in smem):
-            raise NotInCpp("shared memory depends on the shape")
-        names = {**self._names, "smem": max((int(size) for size in smem if not isinstance(size, Code)), default=0)}
-        values = [to_cpp(e, names) for e in (*front.supports, *(c.expr for c in front.constraints))]
+        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
+        known = [int(size) for size in smem if not isinstance(size, Code)]
+        varies = NotInCpp("shared memory depends on the shape")
+        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 
 
