@@ -1,6 +1,6 @@
 """`autotune search`: the main job."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -110,7 +110,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
         "layout": layout,
     }  # fmt: skip
-    problems = list(field_products(field_choices(given, settings)))
+    choices = field_choices(given, settings)
+    problems = list(field_products(choices))
     results = []
     with ProgressDisplay() as display:
         for result in sweep(
@@ -119,7 +120,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         ):  # fmt: skip
             results.append(result)
             if not as_json:
-                _print(result, template or (), reference)
+                _print(result, choices, template or (), reference)
             if result.stopped == "interrupted":
                 break
     if as_json:
@@ -128,7 +129,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     return 0 if results and all(result.best is not None for result in results) else 3
 
 
-def _print(result: "SearchResult", templates: Sequence[str], reference: str | None) -> None:
+def _print(result: "SearchResult", given: Collection[str], templates: Sequence[str], reference: str | None) -> None:
     from autotune.ops.registry import get_op
     from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
 
@@ -143,4 +144,5 @@ def _print(result: "SearchResult", templates: Sequence[str], reference: str | No
     for line in best_lines(result):
         typer.echo(line)
     typer.echo(f"recorded in {result.database}")
-    typer.echo(f"next: {next_command(get_op(result.problem.op), result.problem, templates, reference)}")
+    op = get_op(result.problem.op)
+    typer.echo(f"next: {next_command(op, result.problem, given, templates, reference)}")

@@ -1,7 +1,7 @@
 """How the result of a search is shown: the table of its best candidates and what to do next."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from autotune.measurement import KernelResources, OutputCheck
 from autotune.ops.base import Op
@@ -9,7 +9,8 @@ from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.report.words import clock, format_bytes, format_ms
 from autotune.search.result import Ranked, SearchResult
-from autotune.values import Config, format_config
+from autotune.template import SUFFIX
+from autotune.values import Config, Value, format_config
 
 _WHY = {
     "trials": "all trials of the budget are done",
@@ -29,7 +30,7 @@ def table_columns(result: SearchResult) -> list[str]:
 
 
 def table_rows(result: SearchResult) -> Iterator[list[str]]:
-    """One row a candidate. Of a pipeline of kernels the resources are given in order: `40/128`."""
+    """One row a candidate. Of a pipeline of kernels: most registers and shared memory, all spills, least occupancy."""
     for place, ranked in enumerate(result.table, start=1):
         worst, kernels = _worst_check(ranked), ranked.measurement.resources
         yield [
@@ -40,10 +41,7 @@ def table_rows(result: SearchResult) -> Iterator[list[str]]:
             f"{ranked.gbs:.1f}",
             "" if worst is None else f"{worst.max_abs_error:.2g}",
             "" if worst is None else f"{worst.bound:.2g}",
-            _each(kernels, lambda kernel: str(kernel.registers)),
-            _each(kernels, lambda kernel: format_bytes(kernel.spill_bytes)),
-            _each(kernels, lambda kernel: format_bytes(kernel.static_smem + kernel.dynamic_smem)),
-            _each(kernels, lambda kernel: f"{kernel.occupancy:.0%}"),
+            *_resources(kernels),
             format_config(_telling(ranked.candidate.config, result.table, ranked.candidate.template)),
         ]
 
@@ -80,32 +78,33 @@ def best_lines(result: SearchResult) -> Iterator[str]:
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
 
 
-def next_command(op: Op, problem: Problem, templates: Sequence[str] = (), reference: str | None = None) -> str:
-    """The `autotune export` command for a problem; fields that have their default values are left out."""
+def next_command(
+    op: Op, problem: Problem, given: Collection[str] = (), templates: Sequence[str] = (), reference: str | None = None
+) -> str:
+    """The `autotune export` command for a problem: the fields `given` by the user and those that are no defaults."""
     words = ["autotune", "export", "--op", op.name]
-    default = _defaults(op)
     for name, value in problem.fields.items():
-        if name == "causal" and isinstance(value, bool) and value != default.get(name):
-            words.append("--causal" if value else "--no-causal")
-        elif name in _OWN_OPTIONS and value != _default(op, default, problem, name):
-            words += [_OPTIONS.get(name, f"--{name}"), str(value)]
-        elif name not in _OWN_OPTIONS and value != default.get(name):
-            words += ["--set", f"{name}={value}"]
+        if name in given or value != _default(op, problem, name):
+            words += _option(name, value)
     for text in templates:
-        if reference is not None or "/" in text or text.endswith(".cu.j2"):
+        if text.endswith(SUFFIX) or "/" in text:
             words += ["--template", text]
     words += ["--reference", reference] if reference else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
 
 
-def _defaults(op: Op) -> Config:
-    return {field.name: field.default for field in op.fields if field.default is not None}
+def _option(name: str, value: Value) -> list[str]:
+    if name == "causal":
+        return ["--causal" if value else "--no-causal"]
+    if name in _OWN_OPTIONS:
+        return [_OPTIONS.get(name, f"--{name}"), str(value)]
+    return ["--set", f"{name}={value}"]
 
 
-def _default(op: Op, default: Config, problem: Problem, name: str) -> object:
+def _default(op: Op, problem: Problem, name: str) -> object:
     """The value a field takes when it is not given: its default, or another field's value."""
-    source = next((field.default_from for field in op.fields if field.name == name), None)
-    return problem[source] if source else default.get(name)
+    field = next(field for field in op.fields if field.name == name)
+    return problem[field.default_from] if field.default_from else field.default
 
 
 def _worst_check(ranked: Ranked) -> OutputCheck | None:
@@ -115,8 +114,15 @@ def _worst_check(ranked: Ranked) -> OutputCheck | None:
     return max(verification.checks, key=lambda check: check.max_abs_error / check.bound if check.bound else 0.0)
 
 
-def _each(kernels: Sequence[KernelResources], text: Callable[[KernelResources], str]) -> str:
-    return "/".join(map(text, kernels))
+def _resources(kernels: Sequence[KernelResources]) -> list[str]:
+    if not kernels:
+        return [""] * 4
+    return [
+        str(max(kernel.registers for kernel in kernels)),
+        format_bytes(sum(kernel.spill_bytes for kernel in kernels)),
+        format_bytes(max(kernel.static_smem + kernel.dynamic_smem for kernel in kernels)),
+        f"{min(kernel.occupancy for kernel in kernels):.0%}",
+    ]
 
 
 def _telling(config: Config, table: Sequence[Ranked], template: str) -> Config:

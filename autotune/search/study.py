@@ -25,7 +25,7 @@ class OptunaStrategy:
 
     def __init__(self, sampler: BaseSampler, encoding: Encoding, *, penalise: bool = False) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._study = optuna.create_study(direction="minimize", sampler=sampler)
+        self.study = optuna.create_study(direction="minimize", sampler=sampler)
         self._encoding = encoding
         self._penalise = penalise
         self._worst: float | None = None
@@ -33,15 +33,15 @@ class OptunaStrategy:
 
     def ask(self) -> Proposal:
         """What the sampler suggests next."""
-        trial = self._study.ask()
+        trial = self.study.ask()
         candidate = self._encoding.suggest(trial)
         self._open[trial.number] = trial
         return Proposal(candidate, trial.number)
 
     def propose(self, candidate: Candidate) -> Proposal:
         """A trial with this candidate's parameters, which the sampler knows to be running."""
-        self._study.enqueue_trial(dict(self._encoding.parameters(candidate)))
-        trial = self._study.ask()
+        self.study.enqueue_trial(dict(self._encoding.parameters(candidate)))
+        trial = self.study.ask()
         self._encoding.suggest(trial)
         self._open[trial.number] = trial
         return Proposal(candidate, trial.number)
@@ -51,13 +51,13 @@ class OptunaStrategy:
         trial = self._open.pop(proposal.number)
         value = self._known(value)
         if value is None:
-            self._study.tell(trial, state=TrialState.PRUNED)
+            self.study.tell(trial, state=TrialState.PRUNED)
         else:
-            self._study.tell(trial, value)
+            self.study.tell(trial, value)
 
     def add(self, candidate: Candidate, value: float | None) -> None:
         """Add a finished trial."""
-        self._study.add_trial(_finished(self._encoding, candidate, self._known(value)))
+        self.study.add_trial(_finished(self._encoding, candidate, self._known(value)))
 
     def _known(self, value: float | None) -> float | None:
         if value is not None:

@@ -1,0 +1,141 @@
+"""Test doubles of a search: spaces made of Python lists, an evaluator and a device that are Python functions."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from autotune.candidate import Candidate
+from autotune.devices.gpus import gpu
+from autotune.devices.identity import DeviceIdentity
+from autotune.measurement import Measurement, OutputCheck, Timing, Verification
+from autotune.ops.registry import get_op
+from autotune.outcome import Outcome
+from autotune.search.budget import Budget, Clock
+from autotune.search.engine import Engine
+from autotune.search.evaluator import Finished, Load
+from autotune.search.families import Families, Family
+from autotune.search.ledger import Ledger
+from autotune.search.records import Records
+from autotune.search.samplers import make_strategy
+from autotune.store.store import Store, open_store
+from autotune.values import Config, Value
+
+IDENTITY = DeviceIdentity("cuda", gpu("h200"))
+PROBLEM = get_op("forward").problem(T=64)
+
+
+class ListSpace:
+    """A space whose valid configurations are those that pass a Python predicate."""
+
+    def __init__(self, parameters: Mapping[str, Sequence[Value]], valid: Callable[[Config], bool]) -> None:
+        names = list(parameters)
+        every = [dict(zip(names, values, strict=True)) for values in itertools.product(*parameters.values())]
+        self._valid = [config for config in every if valid(config)]
+
+    @property
+    def size(self) -> int:
+        return len(self._valid)
+
+    def contains(self, config: Config) -> bool:
+        return dict(config) in self._valid
+
+    def configs(self) -> Iterator[dict[str, Value]]:
+        return iter(self._valid)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, Value]:
+        return self._valid[int(rng.integers(self.size))]
+
+    def default(self) -> dict[str, Value]:
+        return self._valid[0]
+
+    def why_not(self, config: Config) -> str | None:
+        return None if self.contains(config) else "the predicate says no"
+
+
+def family(
+    name: str = "fam",
+    valid: Callable[[Config], bool] = lambda config: True,
+    parameters: Mapping[str, Sequence[Value]] | None = None,
+    **more: Sequence[Value],
+) -> Family:
+    values = {key: tuple(choices) for key, choices in {**(parameters or {}), **more}.items()}
+    return Family(name, f"hash-{name}", values, {key: v[0] for key, v in values.items()}, ListSpace(values, valid))
+
+
+VERIFIED = Verification(PROBLEM.key, (OutputCheck("out", 0.0, 1.0, 0, (0,)),), 1, 1)
+
+
+def took(ms: float) -> Measurement:
+    """An `ok` measurement of this many milliseconds."""
+    return Measurement(Outcome.OK, "", Timing("measured", ms, ms, ms, ms, 7, "fake"), VERIFIED, build_seconds=0.1)
+
+
+def failed(outcome: Outcome, message: str = "as planned") -> Measurement:
+    return Measurement(outcome, message, build_seconds=0.1)
+
+
+@dataclass
+class FunctionEvaluator:
+    """Answers candidates with `measure`; keeps what it was asked, in order."""
+
+    measure: Callable[[Candidate], Measurement]
+    capacity: int = 1
+    asked: list[Candidate] = field(default_factory=list)
+    best_ms: float | None = None
+    _waiting: list[Candidate] = field(default_factory=list)
+
+    def submit(self, candidate: Candidate) -> None:
+        self.asked.append(candidate)
+        self._waiting.append(candidate)
+
+    def poll(self, timeout_s: float) -> Sequence[Finished]:
+        if not self._waiting:
+            return []
+        candidate = self._waiting.pop(0)
+        return [Finished(candidate, f"source of {candidate}", self.measure(candidate))]
+
+    def note_best(self, ms: float) -> None:
+        self.best_ms = ms
+
+    def load(self) -> Load:
+        return Load(waiting=len(self._waiting))
+
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+        return [self.measure(candidate).timing for candidate in candidates]
+
+    def drop(self) -> None:
+        self._waiting.clear()
+
+    def close(self) -> None:
+        pass
+
+
+def store(folder: Path) -> Store:
+    return open_store(folder / "test.db")
+
+
+def engine(
+    families: Sequence[Family],
+    evaluator: FunctionEvaluator,
+    records: Records,
+    *,
+    sampler: str = "tpe",
+    trials: int | None = None,
+    timeout_s: float | None = None,
+    seed: int = 0,
+    startup: int = 0,
+) -> Engine:
+    joint = Families(families)
+    return Engine(
+        joint, Ledger(), records, evaluator, Clock(Budget(trials, timeout_s)), np.random.default_rng(seed),
+        lambda seen: make_strategy(sampler, joint, seen, seed), first=joint.defaults(), startup=startup,
+    )  # fmt: skip
+
+
+def run(search: Engine) -> Ledger:
+    for _ in search.steps():
+        pass
+    return search.ledger
