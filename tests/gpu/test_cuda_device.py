@@ -347,4 +347,11 @@ def test_it_shares_the_gpu_with_pytorch(device: CudaDevice, artifact: Artifact) 
         pytest.skip("this PyTorch sees no GPU")
     assert torch.ones(8, device="cuda").sum().item() == 8.0
     test_steps_run_in_order_and_zero_resets(device, artifact)
+    held = torch.full((100,), 7.0, device="cuda")
+    steps = [launch("accumulate", pointer(name), integer(100)) for name in ("held", "own", "own")]
+    plan = LaunchPlan(buffers(own=100), (Zero("own"), *steps))
+    device.allocate(plan.buffers)
+    device.enqueue(device.load(artifact, plan), plan, {"held": held.data_ptr()})
+    assert (held * 2).tolist() == [16.0] * 100  # PyTorch's default stream waits for what was put on it
+    assert device.download("own").tolist() == [2.0] * 100
     assert torch.full((8,), 2.0, device="cuda").sum().item() == 16.0
