@@ -10,9 +10,11 @@ import pytest
 from autotune.devices.base import TimingBudget
 from autotune.expected import covered, expect, load, sample_units, save, tensor_view
 from autotune.measure import Bench, Verdict, compare
+from autotune.ops.base import Arrays
 from autotune.outcome import Outcome
 from autotune.plan import TensorSpec
-from tests.device_doubles import OP, PROBLEM, N, PythonDevice, artifact, plan
+from autotune.problem import Problem
+from tests.device_doubles import OP, PROBLEM, LowerHalf, N, PythonDevice, artifact, plan
 
 WRONG = {
     "half_written": "y: 54 elements NaN or Inf, or not written; first at (0, 3, 0)",
