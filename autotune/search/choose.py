@@ -80,13 +80,13 @@ def choose_families(templates: Sequence[Template], problem: Problem, spec: Devic
     """The families that support the problem on the device, with their spaces.
 
     Raises:
-        UsageError: none does; the message says why of each.
+        NoFeasibleConfiguration: none does; the message says why of each.
     """
     refusals = {template.name: template.why_unsupported(problem, spec) for template in templates}
     chosen = [_family(template, problem, spec) for template in templates if refusals[template.name] is None]
     if not chosen:
         why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or "there are no templates for it"
-        raise UsageError(f"no kernel family can compute {problem} on {spec.title}: {why}")
+        raise NoFeasibleConfiguration(f"no kernel family can compute {problem} on {spec.title}: {why}")
     return Families(chosen)
 
 
