@@ -150,13 +150,16 @@ def test_odd_strides(family: Template, cache: BuildCache) -> None:
     inputs = FORWARD.inputs(problem, seed=2)
     got = run(
         {
-            "q": place(inputs["q"], (2 * 37 * 130, 37 * 130, 130, 2)),
+            "q": place(inputs["q"], (2 * 37 * 128, 37 * 128, 128, 2)),
             "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
             "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
             "out": place(np.zeros((2, 2, 37, 64), np.float32), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
         }
     )
     agree(got, run.reference(inputs))
+    views = {name: packed(array) for name, array in inputs.items()}
+    views["out"] = place(np.zeros((2, 2, 37, 64), np.float32), (2 * 37 * 128, 37 * 128, 128, 2))
+    agree(run(views), run.reference(inputs))
 
 
 @each_family
@@ -228,15 +231,15 @@ def test_repeated_runs_agree_to_the_bit(family: Template, cache: BuildCache) -> 
 
 @each_family
 def test_offsets_past_two_to_the_32(family: Template, cache: BuildCache) -> None:
-    """Rows 2^28 and heads 5 * 2^30 elements apart: an offset in 32 bits lands elsewhere.
+    """Rows 2^26 and heads 2^32 and more elements apart: an offset in 32 bits lands elsewhere.
 
-    The storage is an anonymous mapping of 21 GB of which only the pages in use are ever touched.
+    The storage is an anonymous mapping of 19 GB of which only the pages in use are ever touched.
     """
-    problem = FORWARD.problem(B=1, NH=2, NH_kv=2, T=20, T_kv=20, HS=64, dtype="fp16", causal=True)
+    problem = FORWARD.problem(B=1, NH=2, NH_kv=2, T=70, T_kv=70, HS=64, dtype="fp16", causal=True)
     run = Run(family, problem, cache)
-    strides = (40 * 2**28, 20 * 2**28, 2**28, 1)
+    strides = (140 * 2**26, 70 * 2**26, 2**26, 1)
     no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.12 on
-    memory = mmap.mmap(-1, 2 * 40 * 2**28, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    memory = mmap.mmap(-1, 2 * 140 * 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
     far = np.frombuffer(memory, np.float16)
     views = {name: (far, strides, 64 * at) for at, name in enumerate(("q", "k", "v", "out"))}
     inputs = FORWARD.inputs(problem, seed=8)
