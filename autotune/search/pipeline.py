@@ -73,9 +73,16 @@ class _Job:
     source: KernelSource
     build_seconds: float = 0.0
     compiler: str = ""
-    cubin: Artifact | None = None
     resources: tuple[KernelResources, ...] = ()
-    twins: list["_Job"] = field(default_factory=list)  # the same binary and plan: one measurement serves all
+
+
+@dataclass
+class _Run:
+    """A binary with its launches on the device, or back from it; candidates that share it share the verdict."""
+
+    first: Candidate
+    verdict: Verdict | None = None
+    waiting: list[_Job] = field(default_factory=list)
 
 
 class Pipeline:
@@ -89,8 +96,7 @@ class Pipeline:
         self._finished: list[Finished] = []
         self._building = 0
         self._build_seconds = 0.0
-        self._jobs: dict[tuple[str, LaunchPlan], _Job] = {}
-        self._measured: dict[tuple[str, LaunchPlan], Measurement] = {}
+        self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         prepare = Prepare(task.op_source, task.executed, task.seed)
         self._lane = Lane(client, prepare, task.limit_s, timed=not task.emulated, failed=self._fail)
 
@@ -173,36 +179,36 @@ class Pipeline:
 
     def _cubin_built(self, job: _Job, artifact: Artifact) -> None:
         spec, plan = self._task.identity.spec, job.source.plan
-        job.cubin, job.compiler = artifact, artifact.compiler
+        job.compiler = artifact.compiler
         failure = static_failure(plan, artifact, spec)
         if failure is not None:
             self._finish(job, Verdict(Outcome.INFEASIBLE, failure))
             return
         job.resources = kernel_resources(plan, artifact, spec)
-        if not self._has_twin(job):
-            self._run(job, artifact)
-
-    def _has_twin(self, job: _Job) -> bool:
-        """Whether the same code, launched alike, has been measured or is on its way."""
-        key = self._key(job)
-        if key in self._measured:
-            self._finished.append(_copied(job, self._measured[key], self._jobs[key].source.candidate))
-        elif key in self._jobs:
-            self._jobs[key].twins.append(job)
-        else:
-            self._jobs[key] = job
-            return False
-        return True
-
-    def _run(self, job: _Job, artifact: Artifact) -> None:
         if self._task.emulated:
             source = self._task.render(job.source.candidate, self._task.executed)
             self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
         else:
-            self._queue(job.source.plan, job, artifact)
+            self._queue(plan, job, artifact)
 
     def _queue(self, plan: LaunchPlan, job: _Job, artifact: Artifact) -> None:
-        self._lane.put(artifact, plan, lambda *result: self._events.put(partial(self._finish, job, *result)))
+        """Hand the binary to the device, unless the same one, launched alike, is there or has been there."""
+        key = artifact.binary_hash, plan
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = _Run(job.source.candidate)
+            self._lane.put(artifact, plan, lambda *result: self._events.put(partial(self._judged, run, job, *result)))
+        elif run.verdict is None:
+            run.waiting.append(job)
+        else:
+            self._finish(job, _shared(run, run.verdict))
+
+    def _judged(self, run: _Run, job: _Job, verdict: Verdict, seconds: float) -> None:
+        run.verdict = verdict
+        self._finish(job, verdict, seconds)
+        for other in run.waiting:
+            self._finish(other, _shared(run, verdict))
+        run.waiting.clear()
 
     def _finish(self, job: _Job, verdict: Verdict, seconds: float = 0.0) -> None:
         timing = verdict.timing
@@ -214,10 +220,6 @@ class Pipeline:
             seconds, environment,
         )  # fmt: skip
         self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
-        if job.cubin is not None and self._jobs.get(self._key(job)) is job:
-            self._measured[self._key(job)] = measurement
-        self._finished.extend(_copied(twin, measurement, job.source.candidate) for twin in job.twins)
-        job.twins.clear()
 
     def _estimate(self, job: _Job) -> Timing:
         task = self._task
@@ -227,11 +229,6 @@ class Pipeline:
             task.identity.spec, tensor_cores=tensor_cores,
         )  # fmt: skip
 
-    @staticmethod
-    def _key(job: _Job) -> tuple[str, LaunchPlan]:
-        assert job.cubin is not None
-        return job.cubin.binary_hash, job.source.plan
-
     def _fail(self, error: AutotuneError) -> None:
         def raise_it() -> None:
             raise error
@@ -239,7 +236,5 @@ class Pipeline:
         self._events.put(raise_it)
 
 
-def _copied(job: _Job, measurement: Measurement, first: Candidate) -> Finished:
-    message = measurement.message or f"same binary and launches as {first}"
-    copied = replace(measurement, message=message, build_seconds=job.build_seconds, device_seconds=0.0)
-    return Finished(job.source.candidate, job.source.hash, copied)
+def _shared(run: _Run, verdict: Verdict) -> Verdict:
+    return replace(verdict, message=verdict.message or f"same binary and launches as {run.first}")
