@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/reduce.cuh"
+#include "common/tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -65,6 +66,70 @@ __device__ __forceinline__ void multiply_tn(float (&acc)[M][N], const float* a, 
     }
 }
 
+/// A ROWS x COLS tile on its way to shared memory (as floats, row stride STRIDE). Does in two halves what `stage` does
+/// in one go, so that memory answers while other work is done. No barrier inside.
+template <int ROWS, int COLS, int STRIDE, int VEC, int THREADS, class T>
+struct TileInFlight {
+    static constexpr int ROW_CHUNKS = COLS / VEC;
+    static constexpr int CHUNKS = ROWS * ROW_CHUNKS;
+    static constexpr int PER_THREAD = (CHUNKS + THREADS - 1) / THREADS;
+
+    Vector<T, VEC> chunks[PER_THREAD];
+    const T* from;
+    int rows;
+
+    /// Starts reading the tile at `from_`; rows from `rows_` on are 0. Rows that vectors cannot read wait for `place`.
+    __device__ __forceinline__ void fetch(const T* from_, long long row_stride, int rows_, bool vectors)
+    {
+        from = from_;
+        rows = rows_;
+        if (!vectors) return;
+        if constexpr (THREADS % ROW_CHUNKS == 0) {  // a thread's chunks lie in one column
+            const int row = threadIdx.x / ROW_CHUNKS;
+            const T* next = from + row * row_stride + threadIdx.x % ROW_CHUNKS * VEC;
+#pragma unroll
+            for (int c = 0; c < PER_THREAD; ++c, next += THREADS / ROW_CHUNKS * row_stride)
+                read(c, next, row + c * (THREADS / ROW_CHUNKS));
+        } else {
+#pragma unroll
+            for (int c = 0; c < PER_THREAD; ++c) {
+                const int chunk = c * THREADS + threadIdx.x;
+                const int row = chunk / ROW_CHUNKS;
+                read(c, from + row * row_stride + chunk % ROW_CHUNKS * VEC, row);
+            }
+        }
+    }
+
+    /// Writes the tile to shared memory.
+    __device__ __forceinline__ void place(float* tile, long long row_stride, long long col_stride, bool vectors) const
+    {
+        if (!vectors) {
+            stage<ROWS, COLS, STRIDE, VEC, THREADS>(tile, from, row_stride, col_stride, rows, false);
+            return;
+        }
+#pragma unroll
+        for (int c = 0; c < PER_THREAD; ++c) {
+            const int chunk = c * THREADS + threadIdx.x;
+            if (CHUNKS % THREADS != 0 && chunk >= CHUNKS) break;
+            float* const to = tile + chunk / ROW_CHUNKS * STRIDE + chunk % ROW_CHUNKS * VEC;
+#pragma unroll
+            for (int e = 0; e < VEC; e += 4) {
+                float part[4];
+#pragma unroll
+                for (int w = 0; w < 4; ++w) part[w] = to_float(chunks[c].at[e + w]);
+                store<4>(to + e, part);
+            }
+        }
+    }
+
+private:
+    __device__ __forceinline__ void read(int c, const T* at, int row)
+    {
+        chunks[c] = {};
+        if (row < min(rows, ROWS)) chunks[c] = *reinterpret_cast<const Vector<T, VEC>*>(at);
+    }
+};
+
 /// to[0..N) = N neighbouring elements of a tensor's row from column `col` on, as float.
 template <int N, class T>
 __device__ __forceinline__ void load_row(const T* row, long long col_stride, int col, float (&to)[N], bool vectors)
@@ -114,18 +179,22 @@ __device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const Vi
     return reduce_lanes<Sum, 1, LANES>(sum);
 }
 
-/// Adds N neighbouring floats (2 or 4) to a row from column `col` on, where other blocks add as well: their order is
+/// Adds N neighbouring floats (1, 2 or 4) to a row from column `col` on, where other blocks add as well: their order is
 /// left to chance. `vectors`: the row is contiguous and aligned to N floats.
 template <int N>
 __device__ __forceinline__ void add_to_row(float* row, long long col_stride, int col, const float (&x)[N], bool vectors)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (vectors) {
-        if constexpr (N == 4)
+    if constexpr (N == 4) {
+        if (vectors) {
             atomicAdd(reinterpret_cast<float4*>(row + col), make_float4(x[0], x[1], x[2], x[3]));
-        else
+            return;
+        }
+    } else if constexpr (N == 2) {
+        if (vectors) {
             atomicAdd(reinterpret_cast<float2*>(row + col), make_float2(x[0], x[1]));
-        return;
+            return;
+        }
     }
 #endif
     (void)vectors;
