@@ -79,10 +79,11 @@ def failed(outcome: Outcome, message: str = "as planned") -> Measurement:
 
 @dataclass
 class FunctionEvaluator:
-    """Answers candidates with `measure`; keeps what it was asked, in order."""
+    """Answers candidates with `measure`, finalists with `again`; keeps what it was asked, in order."""
 
     measure: Callable[[Candidate], Measurement]
     capacity: int = 1
+    again: Callable[[Candidate], Measurement] | None = None
     asked: list[Candidate] = field(default_factory=list)
     best_ms: float | None = None
     _waiting: list[Candidate] = field(default_factory=list)
@@ -104,7 +105,8 @@ class FunctionEvaluator:
         return Load(waiting=len(self._waiting))
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
-        return [self.measure(candidate).timing for candidate in candidates]
+        again = self.again or self.measure
+        return [again(candidate).timing for candidate in candidates]
 
     def drop(self) -> None:
         self._waiting.clear()
