@@ -13,7 +13,7 @@ from autotune.search.budget import Budget, Clock
 from autotune.search.families import Families
 from autotune.search.records import Records
 from autotune.search.session import Options, Session
-from autotune.store.store import open_store
+from autotune.store import open_store
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
 

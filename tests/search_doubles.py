@@ -20,7 +20,7 @@ from autotune.search.families import Families, Family
 from autotune.search.ledger import Ledger
 from autotune.search.records import Records
 from autotune.search.samplers import make_strategy
-from autotune.store.store import Store, open_store
+from autotune.store import Store, open_store
 from autotune.values import Config, Value
 
 IDENTITY = DeviceIdentity("cuda", gpu("h200"))

@@ -85,7 +85,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.search.choose import choose_device, choose_subject, reference_name
     from autotune.search.events import silent
     from autotune.search.session import Options, search_one
-    from autotune.store.store import open_store
+    from autotune.store import open_store
 
     options = Options(trials, timeout, sampler, seed, jobs).checked()
     subject = choose_subject(op, templates, reference_name(reference))

@@ -9,8 +9,8 @@ from autotune.candidate import Candidate
 from autotune.devices.identity import DeviceIdentity
 from autotune.measurement import Measurement, TimingKind
 from autotune.problem import Problem
+from autotune.store import Store
 from autotune.store.records import ClaimAnswer, Owner, StoredMeasurement
-from autotune.store.store import Store
 
 _HEARTBEAT_S = 15.0
 

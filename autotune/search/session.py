@@ -28,7 +28,7 @@ from autotune.search.records import Records
 from autotune.search.result import SearchResult
 from autotune.search.samplers import SAMPLERS, make_strategy
 from autotune.search.summary import Findings, summarise
-from autotune.store.store import Store
+from autotune.store import Store
 
 STARTUP = 10
 """Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""

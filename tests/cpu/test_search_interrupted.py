@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.store.store import open_store
+from autotune.store import open_store
 from tests.search_doubles import IDENTITY, PROBLEM
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,153 @@
+"""What a search shows: progress lines, the table, the next command."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune.candidate import make_candidate
+from autotune.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
+from autotune.ops.registry import get_op
+from autotune.outcome import Outcome
+from autotune.report.progress import ProgressDisplay, time_left
+from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
+from autotune.report.words import clock, format_bytes
+from autotune.search.evaluator import Load
+from autotune.search.events import Progress
+from autotune.search.result import Ranked, SearchResult
+from tests.search_doubles import PROBLEM
+
+SMALL = PROBLEM.replace(B=1, NH=2, NH_kv=2)
+CHECKS = (OutputCheck("out", 0.001, 0.004, 0, (0, 0, 1, 2)), OutputCheck("lse", 1e-6, 2e-6, 0, (0, 0, 1)))
+RESOURCES = (KernelResources("a", 40, 0, 0, 2048, 128, 0.5), KernelResources("b", 168, 16, 1024, 48 * 1024, 256, 0.25))
+
+
+def ranked(ms: float, **config: int) -> Ranked:
+    timing = Timing("estimated", ms, ms, ms, ms, 0, "estimate: roofline")
+    measurement = Measurement(Outcome.OK, "", timing, Verification(SMALL.key, CHECKS, 2, 2), RESOURCES, 1.5, 0.5)
+    return Ranked(make_candidate("tiled", "hash", config), measurement, 1, ms, 2.0 / ms, 100.0 / ms)
+
+
+def result() -> SearchResult:
+    table = (ranked(0.5, M=32, N=64), ranked(0.8, M=64, N=64))
+    return SearchResult(
+        problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=SMALL, best=table[0],
+        table=table, trials=9, resumed=4, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
+        messages={Outcome.WRONG_RESULT: "tiled M=1: out: error 3"}, space_size=1234, asked=12, duplicates=3,
+        seconds=75.2, build_seconds=20.0, device_seconds=30.0, stopped="timeout", database="here.db",
+    )  # fmt: skip
+
+
+def test_estimates_are_called_estimates_everywhere() -> None:
+    assert "est. ms" in ">".join(table_columns(result()))
+    assert any("ESTIMATES for NVIDIA H200" in line for line in summary_lines(result()))
+    assert list(best_lines(result())) == ["best: 0.5 ms (estimate), tiled M=32 N=64"]
+    assert result().to_json()["kind"] == "estimated"
+    measured = replace(result(), estimated=False)
+    assert (
+        "estimate" not in " ".join([*table_columns(measured), *summary_lines(measured), *best_lines(measured)]).lower()
+    )
+    assert measured.to_json()["kind"] == "measured"
+
+
+def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
+    lines = list(summary_lines(result()))
+    assert lines[0] == f"{PROBLEM} on NVIDIA H200"
+    assert lines[1] == (
+        "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
+        "1,234 valid configurations"
+    )
+    assert lines[2] == "first wrong_result: tiled M=1: out: error 3"
+    assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
+
+
+def test_sampled_verification_is_mentioned() -> None:
+    one = ranked(0.5, M=32)
+    verification = Verification(SMALL.key, CHECKS, 5, 48)
+    sampled = replace(one, measurement=replace(one.measurement, verification=verification))
+    lines = summary_lines(replace(result(), best=sampled))
+    assert "compared 5 of 48 independent parts of each result" in list(lines)
+
+
+def test_the_table() -> None:
+    rows = list(table_rows(result()))
+    assert rows[0] == [
+        "1", "tiled", "0.5", "4.00", "200.0", "1e-06", "2e-06", "168", "16 B", "49 KiB", "25%", "M=32",
+    ]  # fmt: skip
+    assert rows[1][-1] == "M=64"
+    assert len(table_columns(result())) == len(rows[0])
+
+
+def test_json_is_plain() -> None:
+    data = json.loads(json.dumps(result().to_json()))
+    assert data["best"]["config"] == {"M": 32, "N": 64}
+    assert data["best"]["measurement"]["verification"]["checks"][0]["max_abs_error"] == 0.001
+    assert data["outcomes"] == {"ok": 7, "wrong_result": 2}
+    assert replace(result(), best=None, table=()).to_json()["best"] is None
+
+
+def test_the_next_command() -> None:
+    backward = get_op("backward")
+    assert next_command(backward, backward.problem()) == "autotune export --op backward -o backward.cu"
+    asked = next_command(backward, backward.problem(T=1024), ["T"])
+    assert asked == "autotune export --op backward --T 1024 -o backward.cu"
+    other = backward.problem(NH=8, NH_kv=2, T=64, T_kv=32, causal=False, dtype="bf16")
+    assert next_command(backward, other) == (
+        "autotune export --op backward --NH 8 --NH-kv 2 --T 64 --T-kv 32 --dtype bf16 --no-causal -o backward.cu"
+    )
+    own = next_command(backward, backward.problem(), (), ["flash_simt", "my own.cu.j2"], "mod:fn")
+    assert own == ("autotune export --op backward --template 'my own.cu.j2' --reference mod:fn -o backward.cu")
+
+
+def progress(**changes: object) -> Progress:
+    one = Progress(
+        problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", phase="searching", trials=10, new=5, trials_limit=40,
+        elapsed=20.0, timeout=150.0, outcomes={Outcome.OK: 9, Outcome.CRASH: 1}, best_ms=0.5,
+        best=make_candidate("tiled", "hash", {"M": 32}), load=Load(3, 1, 12.0, 8.0), estimated=True,
+    )  # fmt: skip
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def test_time_left_is_the_sooner_of_trials_and_time() -> None:
+    assert time_left(progress()) == 120.0  # 30 trials at 4 s each
+    assert time_left(progress(timeout=50.0)) == 30.0
+    assert time_left(progress(new=0)) == 130.0
+    assert time_left(progress(new=0, timeout=None)) is None
+    assert time_left(progress(timeout=10.0)) == 0.0
+
+
+def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(live=False) as display:
+        display(progress())
+        display(progress(elapsed=21.0))  # too soon and nothing better: no line
+        display(progress(elapsed=22.0, best_ms=0.4))
+        display(progress(elapsed=28.0, best_ms=0.4))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 4
+    assert lines[0] == f"{PROBLEM} on cpu:h200, times estimated for NVIDIA H200"
+    assert lines[1] == (
+        "0:20  10/40 trials; best 0.5 ms (estimate) tiled; ok 9, crash 1; "
+        "3 building, 1 waiting; compile 12 s, device 8 s, about 2:00 left"
+    )
+
+
+def test_a_live_panel(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(live=True) as display:
+        display(progress())
+        display(progress(phase="done", trials_limit=None))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for text in ("10 trials", "best 0.5 ms (estimate) tiled", "M=32", "ok 9, crash 1", "compile 12 s"):
+        assert text in captured.err
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5.9, "0:05"), (65, "1:05"), (3723, "1:02:03")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (512, "512 B"), (49152, "48 KiB"), (17920, "17920 B")])
+def test_bytes(count: int, text: str) -> None:
+    assert format_bytes(count) == text
