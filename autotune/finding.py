@@ -1,7 +1,7 @@
 """In which order winners answer for a problem; `autotune.lookup` is the door to it."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from autotune.candidate import Candidate
@@ -10,7 +10,7 @@ from autotune.families import Families
 from autotune.lookup import Answer, Best
 from autotune.ops.registry import get_op
 from autotune.problem import Problem
-from autotune.store.entries import Entry, Winners
+from autotune.store.entries import Entry, Neighbour, Winners, place
 
 
 def find(winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> Best:
@@ -28,12 +28,7 @@ def distance(asked: Problem, found: Problem, exact: Sequence[str]) -> float:
 
     Twice the length is as far as half of it. Fields in `exact` do not count: they are equal.
     """
-    ratios = (
-        math.log2(max(int(found[name]), 1) / max(int(value), 1))
-        for name, value in asked.values
-        if name not in exact and isinstance(value, int) and not isinstance(value, bool)
-    )
-    return math.sqrt(sum(ratio * ratio for ratio in ratios))
+    return math.dist(place(asked, exact), place(found, exact))
 
 
 class _Finder:
@@ -57,10 +52,13 @@ class _Finder:
 
     def nearest(self) -> Best | None:
         """The nearest problem on this GPU, else the nearest on another one of its architecture."""
-        entries = self._winners.of_family(self._problem, self._exact_fields, self._spec.compute_capability)
-        own = [entry for entry in entries if entry.gpu == self._spec.name]
-        others = [entry for entry in entries if entry.gpu != self._spec.name]
-        return self._first("nearest", own) or self._first("architecture", others)
+        found = self._winners.neighbours(self._problem, self._exact_fields, self._spec.compute_capability)
+        here = place(self._problem, self._exact_fields)
+        ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
+        name = self._spec.name
+        return self._first("nearest", (n for n in ranked if n.gpu == name)) or self._first(
+            "architecture", (n for n in ranked if n.gpu != name)
+        )
 
     def default(self) -> Best:
         """A template's own choice."""
@@ -71,18 +69,24 @@ class _Finder:
             template=self._families.get(candidate.template),
         )  # fmt: skip
 
-    def _first(self, answer: Answer, entries: list[Entry]) -> Best | None:
-        for entry in sorted(entries, key=self._order()):
-            if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
-                return self._answer(answer, entry, tuple(self._remarks(entry)))
+    def _first(self, answer: Answer, ranked: Iterable[Neighbour]) -> Best | None:
+        """The first whose configuration is valid for the problem and the device asked."""
+        for neighbour in ranked:
+            for entry in self._entries(neighbour):
+                if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
+                    return self._answer(answer, entry, tuple(self._remarks(entry)))
         return None
 
-    def _order(self) -> Callable[[Entry], tuple[bool, float, bool, float]]:
-        def order(entry: Entry) -> tuple[bool, float, bool, float]:
-            estimated, shipped = _trust(entry)
-            return estimated, distance(self._problem, entry.problem, self._exact_fields), shipped, entry.ms
-
-        return order
+    def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
+        """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
+        entry = self._winners.entry(neighbour)
+        if entry is None:
+            return
+        if not self._families.is_current(entry.candidate):
+            current = self._winners.still_current(entry, self._families.versions)
+            if current is not None:
+                yield current
+        yield entry
 
     def _remarks(self, entry: Entry) -> Iterator[str]:
         if entry.problem != self._problem:

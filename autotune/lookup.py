@@ -6,7 +6,7 @@ template's `default`. Within each, measured times come before estimates, and the
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,7 +77,7 @@ class Best:
         return (*self.remarks, *differences(self.driver, self.compiler))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: everything but the source, which has its hash here."""
+        """Plain data, with the launch plan and the source."""
         return {
             "answer": self.answer,
             "kind": self.kind,
@@ -94,16 +94,18 @@ class Best:
             "driver": self.driver,
             "compiler": self.compiler,
             "notes": list(self.notes),
+            "plan": asdict(self.plan),
             "source_hash": self.source.hash,
+            "source": self.source.code,
         }
 
 
-_READERS: dict[str, Reader] = {}
+_DATABASES: "dict[str, tuple[Reader, Winners]]" = {}
 _ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
 _MOST_ANSWERS = 4096
 
 # SQLite connections must not be used on both sides of a fork.
-os.register_at_fork(after_in_child=_READERS.clear)
+os.register_at_fork(after_in_child=_DATABASES.clear)
 
 
 def best(
@@ -134,9 +136,7 @@ def best(
         StoreError: the database cannot be read, or has another schema version.
     """
     database = _location(db)
-    reader = _READERS.get(database)
-    if reader is None:
-        reader = _READERS[database] = open_reader(database)
+    reader, winners = _DATABASES.get(database) or _open(database)
     stamp = reader.stamp()
     key = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"), *fields.items())
     try:
@@ -145,7 +145,7 @@ def best(
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    answer = _look_up(op, fields, device, reader, template, reference)
+    answer = _look_up(op, fields, device, winners, template, reference)
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -155,6 +155,14 @@ def _location(db: str | Path | None) -> str:
     """The database meant, as text that stays the same when the working folder changes."""
     text = settings.database() if db is None else str(db)
     return text if text[:1] == "/" or "://" in text or not text else str(Path(text).expanduser().absolute())
+
+
+def _open(database: str) -> "tuple[Reader, Winners]":
+    from autotune.store.entries import Winners
+
+    reader = open_reader(database)
+    opened = _DATABASES[database] = reader, Winners(reader)
+    return opened
 
 
 def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
@@ -170,17 +178,14 @@ def _look_up(
     op: str | None,
     fields: dict[str, Value],
     device: str | DeviceSpec | None,
-    reader: Reader,
+    winners: "Winners",
     template: str | Path | None,
     reference: str | None,
 ) -> Best:
     from autotune.finding import find
-    from autotune.store.entries import Winners
-
-    families, name = _families(op, template, reference)
     from autotune.ops.registry import get_op
 
-    winners = Winners(reader)
+    families, name = _families(op, template, reference)
     return find(winners, families, get_op(name).problem(**fields), _spec(device, winners))
 
 

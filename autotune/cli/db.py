@@ -58,8 +58,8 @@ def import_command(
 @app.command("upgrade")
 def upgrade_command(db: DbOption = None, as_json: JsonOption = False) -> None:
     """Bring a database made by an older autotune to the newest schema."""
+    from autotune.store.opening import open_engine
     from autotune.store.schema import upgrade
-    from autotune.store.store import open_engine
 
     engine = open_engine(db, create=False)
     try:

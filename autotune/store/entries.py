@@ -1,5 +1,7 @@
 """Winners as look-ups see them: the user's own from a database, and those that come with the package."""
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +30,19 @@ _WINNERS = f"""
     JOIN candidate c ON c.id = m.candidate_id
     WHERE """
 
+_NEIGHBOURS = """
+    SELECT d.name, w.kind, w.measurement_id, p.fields FROM problem p
+    JOIN winner w ON w.problem_id = p.id
+    JOIN device d ON d.id = w.device_id AND d.kind <> 'replay' AND d.compute_capability = :capability
+    WHERE p.op = :op"""
+
+_BY_ID = f"""
+    SELECT {_COLUMNS} FROM measurement m
+    JOIN problem p ON p.id = m.problem_id
+    JOIN device d ON d.id = m.device_id
+    JOIN candidate c ON c.id = m.candidate_id
+    WHERE m.id = :id"""
+
 _CURRENT = f"""
     SELECT {_COLUMNS} FROM problem p
     JOIN device d ON d.name = :device
@@ -54,30 +69,75 @@ class Entry:
     @property
     def gpu(self) -> str:
         """The GPU model that its time is of, measured or estimated: `h200` for `h200` and for `cpu:h200`."""
-        return self.device.rpartition(":")[2]
+        return _gpu(self.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A winner of a related problem, reduced to what ranks it: thousands are looked at for one that is read."""
+
+    gpu: str
+    kind: str
+    place: tuple[float, ...]  # see `place`
+    measurement_id: int | None
+    shipped: Entry | None
+
+
+def place(problem: Problem, exact: Sequence[str]) -> tuple[float, ...]:
+    """Where a problem is among those that agree with it in the fields `exact`: log2 of its lengths and counts."""
+    return _place(problem.fields, [name for name, value in problem.values if _counts(name, value, exact)])
 
 
 class Winners:
-    """All winners that a look-up knows, the user's own before the shipped ones."""
+    """All winners that a look-up knows, the user's own before the shipped ones.
+
+    Neighbours are kept until something is committed: asking for many shapes reads them once.
+    """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._neighbours: dict[tuple[object, ...], tuple[object, list[Neighbour]]] = {}
 
     def of_problem(self, problem: Problem, capability: int) -> list[Entry]:
         """Those of exactly this problem, on any GPU of this compute capability."""
         rows = self._reader.rows(_WINNERS + "p.key = :key", {"key": problem.key, "capability": capability})
         return [*map(_entry, rows), *_shipped(capability).get(problem.key, ())]
 
-    def of_family(self, problem: Problem, fields: Sequence[str], capability: int) -> list[Entry]:
-        """Those of any problem of the same op that agrees in these fields."""
-        # The key's words narrow the rows read; values that contain blanks are told apart below.
-        words = [word for word in problem.key.split(" ") if word.partition("=")[0] in fields]
+    def neighbours(self, problem: Problem, exact: Sequence[str], capability: int) -> list[Neighbour]:
+        """Those of any problem of the same op that agrees in the fields `exact`, on any GPU of this capability."""
+        stamp = self._reader.stamp()
+        key = (problem.op, capability, *(problem[name] for name in exact))
+        known = self._neighbours.get(key)
+        if known is None or known[0] != stamp:
+            known = self._neighbours[key] = stamp, self._read_neighbours(problem, exact, capability)
+        return known[1]
+
+    def _read_neighbours(self, problem: Problem, exact: Sequence[str], capability: int) -> list[Neighbour]:
+        # The key's words narrow the rows read; values that contain blanks are told apart by `_agrees`.
+        words = [word for word in problem.key.split(" ") if word.partition("=")[0] in exact]
         values: dict[str, Any] = {f"word{i}": f"% {_escaped(word)} %" for i, word in enumerate(words)}
-        clauses = [f"(' ' || p.key || ' ') LIKE :{name} ESCAPE '!'" for name in values]
-        sql = _WINNERS + " AND ".join(["p.op = :op", *clauses])
-        rows = self._reader.rows(sql, {"op": problem.op, "capability": capability, **values})
-        shipped = (entry for entries in _shipped(capability).values() for entry in entries)
-        return [entry for entry in (*map(_entry, rows), *shipped) if _agrees(entry.problem, problem, fields)]
+        clauses = [f" AND (' ' || p.key || ' ') LIKE :{name} ESCAPE '!'" for name in values]
+        rows = self._reader.rows(_NEIGHBOURS + "".join(clauses), {"op": problem.op, "capability": capability, **values})
+        mine = problem.fields
+        lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
+        found = []
+        for device, kind, number, text in rows:
+            fields = json.loads(text)
+            if _agrees(fields, mine, exact):
+                found.append(Neighbour(_gpu(device), kind, _place(fields, lengths), number, None))
+        for entries in _shipped(capability).values():
+            for entry in entries:
+                fields = entry.problem.fields
+                if entry.problem.op == problem.op and _agrees(fields, mine, exact):
+                    found.append(Neighbour(entry.gpu, entry.kind, _place(fields, lengths), None, entry))
+        return found
+
+    def entry(self, neighbour: Neighbour) -> Entry | None:
+        """All of a neighbour; None if it has gone meanwhile."""
+        if neighbour.shipped is not None:
+            return neighbour.shipped
+        rows = self._reader.rows(_BY_ID, {"id": neighbour.measurement_id})
+        return _entry(rows[0]) if rows else None
 
     def still_current(self, entry: Entry, versions: Mapping[str, str]) -> Entry | None:
         """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash)."""
@@ -124,9 +184,20 @@ def _shipped_entry(line: Line) -> Entry:
     )  # fmt: skip
 
 
-def _agrees(found: Problem, asked: Problem, fields: Sequence[str]) -> bool:
-    mine, theirs = asked.fields, found.fields
-    return found.op == asked.op and mine.keys() == theirs.keys() and all(mine[name] == theirs[name] for name in fields)
+def _gpu(device: str) -> str:
+    return device.rpartition(":")[2]
+
+
+def _counts(name: str, value: object, exact: Sequence[str]) -> bool:
+    return name not in exact and isinstance(value, int) and not isinstance(value, bool)
+
+
+def _place(fields: Mapping[str, Any], lengths: Sequence[str]) -> tuple[float, ...]:
+    return tuple([math.log2(max(fields[name], 1)) for name in lengths])
+
+
+def _agrees(found: Mapping[str, Any], asked: Mapping[str, Any], exact: Sequence[str]) -> bool:
+    return found.keys() == asked.keys() and all(found[name] == asked[name] for name in exact)
 
 
 def _escaped(word: str) -> str:

@@ -17,10 +17,10 @@ from autotune.measurement import Measurement, TimingKind
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.store import claims, queries, recording
-from autotune.store.engine import make_engine, reading, writing
-from autotune.store.files import check_file
-from autotune.store.locate import database_url, shown, sqlite_path
+from autotune.store.engine import reading, writing
+from autotune.store.locate import shown
 from autotune.store.models import MeasurementRow, SearchRow
+from autotune.store.opening import open_engine
 from autotune.store.plain import dumps
 from autotune.store.records import (
     ClaimAnswer,
@@ -51,29 +51,6 @@ def open_store(url: str | Path | None = None, *, create: bool = True) -> "Store"
     engine = open_engine(url, create=create)
     ensure_schema(engine, create=create)
     return Store(engine)
-
-
-def open_engine(url: str | Path | None = None, *, create: bool = True) -> Engine:
-    """The engine behind a store, its file checked but not its schema (for `autotune db upgrade`).
-
-    Raises:
-        UsageError: a malformed or unsupported URL.
-        StoreError: missing without `create`, a folder, or not a SQLite file.
-    """
-    location = database_url(url)
-    path = sqlite_path(location)
-    if path is not None and not check_file(path):
-        if not create:
-            raise StoreError(f"there is no database {path}; `autotune search` makes one, --db names another")
-        _make_folder(path.parent)
-    return make_engine(location)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {folder} for the database: {error.strerror}") from error
 
 
 class Store:

@@ -12,11 +12,12 @@ import pytest
 
 import autotune
 from autotune import environment, finding, lookup, template
+from autotune.build.toolchain import find_nvcc
 from autotune.candidate import Candidate
 from autotune.devices import detect
 from autotune.devices.gpus import gpu
 from autotune.devices.identity import DeviceIdentity
-from autotune.errors import DeviceMissing, NoFeasibleConfiguration, ProblemError, StoreError, UsageError
+from autotune.errors import BuildError, DeviceMissing, NoFeasibleConfiguration, ProblemError, StoreError, UsageError
 from autotune.measurement import Measurement
 from autotune.ops.registry import get_op
 from autotune.problem import Problem
@@ -203,7 +204,7 @@ def test_a_changed_template_without_that_value_falls_through(store: Store, famil
 
 def test_another_driver_or_compiler_is_said(store: Store, family: Template, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.devices.nvml.driver_release", lambda: "580.2")
-    monkeypatch.setattr("autotune.build.toolchain.find_nvcc", lambda arch=None: "nvcc 13.0.88")
+    monkeypatch.setattr(environment, "present_compiler", lambda: "nvcc 13.0.88")
     store.record(H200, FORWARD, made(family), SOURCE, ok(1.0, driver="570.1", compiler="nvcc 12.8.1"))
     found = autotune.best("forward")
     assert found.answer == "exact"
@@ -213,6 +214,14 @@ def test_another_driver_or_compiler_is_said(store: Store, family: Template, monk
     )
     assert list(environment.differences("580.2", "nvcc 13.0.88")) == []
     assert list(environment.differences("", "")) == []
+
+
+def test_the_compiler_is_the_one_that_builds_use() -> None:
+    try:
+        found = str(find_nvcc())
+    except BuildError:
+        pytest.skip("there is no nvcc")
+    assert environment.present_compiler() == found
 
 
 def test_which_device_is_meant(store: Store, family: Template, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +293,10 @@ def test_an_answer_as_json(store: Store, family: Template) -> None:
     assert data["problem"] == {"op": "forward", **FORWARD.fields}
     assert (data["measurement_id"], data["ms"], data["kind"]) == (number, 1.5, "measured")
     assert data["config"] == made(family, 64).config
-    assert data["source_hash"] == autotune.best("forward").source.hash
+    source = autotune.best("forward").source
+    assert (data["source"], data["source_hash"]) == (source.code, source.hash)
+    assert data["plan"]["steps"][1]["grid"] == (16, 12, 4)
+    assert data["plan"]["buffers"][0]["name"] == "q"
 
 
 def test_asking_again_gives_the_same_answer_until_something_is_written(store: Store, family: Template) -> None:

@@ -9,10 +9,13 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from autotune.errors import StoreError
+from autotune.lookup import best
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
-from autotune.store import Owner, Store, open_store
+from autotune.space import Space
+from autotune.store import Owner, Store, entries, open_store
 from autotune.store import claims as claims_module
+from autotune.template import builtin_templates
 from tests.cpu.store_records import BACKWARD, CPU_H200, FORWARD, H200, SOURCE, candidate, failed, ok, timing, wrong
 from tests.cpu.store_servers import postgresql, server_programs, server_user
 
@@ -238,6 +241,22 @@ def test_history_and_improvements(store: Store) -> None:
     changed = store.record(H200, FORWARD, candidate(2, template_hash="1" * 16), SOURCE, ok(2.2))
     assert [record.id for record in store.history(ids[2])] == [ids[2], again, changed]
     assert [record.id for record in store.improvements(FORWARD, "h200", "measured")] == [ids[0], ids[2]]
+
+
+def test_a_look_up_reads_it(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "_shipped", lambda capability: {})
+    family = builtin_templates("forward")[0]
+    tuned = Space(family, FORWARD, H200.spec).candidate(family.defaults)
+    assert best("forward", db=url, device="h200").answer == "default"
+    store.record(H200, FORWARD, tuned, SOURCE, ok(2.0))
+    found = best("forward", db=url, device="h200")
+    assert (found.answer, found.ms, found.candidate) == ("exact", 2.0, tuned)
+    store.record(H200, FORWARD, candidate(), SOURCE, ok(1.0))  # of a template that is not there
+    found = best("forward", db=url, device="h200")
+    assert (found.answer, found.ms) == ("exact", 2.0)
+    assert [best("forward", db=url, device="h200", T=T).answer for T in (512, 2048)] == ["nearest", "nearest"]
+    assert best("forward", db=url, device="h100").answer == "architecture"
+    assert best("forward", db=url, device="h200", HS=32).answer == "default"
 
 
 def _winner(store: Store, device: str = "h200") -> Any:

@@ -16,8 +16,8 @@ from autotune.store import schema as schema_module
 from autotune.store import version as version_module
 from autotune.store.engine import reading, writing
 from autotune.store.models import Base
+from autotune.store.opening import open_engine
 from autotune.store.schema import alembic_config, current_version, migrate, upgrade
-from autotune.store.store import open_engine
 from autotune.store.version import HEAD, VERSION_TABLE
 from tests.cpu.store_records import FORWARD, H200, SOURCE, candidate, ok
 
