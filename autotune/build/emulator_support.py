@@ -23,6 +23,10 @@ _FLAGS = (
     "-fvisibility=hidden", "-fno-gnu-unique",
     # As CUDA has it: products and sums are fused, types may alias, nobody reads errno, nothing is thrown.
     "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fwrapv",
+    # A GPU refuses misaligned accesses; x86 mostly does not, so they are made to trap.
+    "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+    # A frame larger than the guard page below a stack must not step over it.
+    "-fstack-clash-protection",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
 )  # fmt: skip
 _X86_64_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
@@ -42,17 +46,9 @@ class Support:
         """How to make a shared library of a translated source."""
         objects = [str(path) for path in sorted(self.folder.glob("*.o"))]
         prelude = ("-include", str(self.folder / PRELUDE))
-        return [
-            str(self.compiler.path),
-            *self.flags,
-            *prelude,
-            *self.includes,
-            "-shared",
-            source,
-            *objects,
-            "-o",
-            binary,
-        ]
+        exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
+        output = ("-shared", exports, "-o", binary)
+        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, source, *objects]
 
 
 def emulator_flags() -> tuple[str, ...]:
@@ -100,7 +96,8 @@ def _key(compiler: str, includes: tuple[str, ...]) -> str:
 
 
 def _inputs(includes: tuple[str, ...]) -> Iterator[Path]:
-    yield from sorted(path for path in EMULATOR.rglob("*") if path.suffix in (".h", ".hpp", ".cpp"))
+    yield from (Path(__file__), Path(__file__).with_name("emulator.py"))  # the commands
+    yield from sorted(path for path in EMULATOR.rglob("*") if path.suffix in (".h", ".hpp", ".cpp", ".map", ".py"))
     for option in includes:
         if option.startswith("-isystem"):
             yield from sorted(Path(option.removeprefix("-isystem")).glob("cuda_[bf][fp]*16.h*"))

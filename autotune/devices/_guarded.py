@@ -67,7 +67,7 @@ class GuardedMemory:
         for part, word in ((before, "before the start"), (after, "past the end")):
             touched = np.flatnonzero(part != _POISON)
             if touched.size:
-                distance = len(part) - int(touched[-1]) if part is before else int(touched[0]) + 1
+                distance = len(part) - int(touched[0]) if part is before else int(touched[0])
                 said = f"{distance} bytes {word}"
                 part[:] = _POISON
         return said

@@ -12,7 +12,7 @@ namespace emulator {
 
 namespace {
 
-constexpr int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 constexpr int caught_count = sizeof caught / sizeof caught[0];
 struct sigaction before[caught_count];
 
@@ -76,7 +76,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
     explain_access(result, *info, context);
   } else {
     result.kind = failed;
-    const char* what = number == SIGFPE ? "integer division by zero or overflow" : "illegal instruction or misaligned address";
+    const char* what = number == SIGFPE ? "integer division by zero or overflow" : "misaligned address, or code that cannot be reached";
     snprintf(result.message, sizeof result.message, "%s", what);
   }
   fill_place(result);

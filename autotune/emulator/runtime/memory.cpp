@@ -122,7 +122,7 @@ int find_thread_local(dl_phdr_info* info, size_t, void* found) {
 
 ThreadLocal thread_local_variables() {
   ThreadLocal found;
-  current = current;  // the first access makes this thread's copy
+  asm volatile("" : : "r"(&current));  // asking for an address makes this thread's copy
   dl_iterate_phdr(find_thread_local, &found);
   return found;
 }

@@ -1,5 +1,6 @@
 // A block's threads as fibers: who runs next, barriers, warp operations, and how a deadlock is told.
 #include <stdio.h>
+#include <string.h>
 
 #include "emulator/barrier.hpp"
 #include "emulator/warp.hpp"
@@ -48,6 +49,26 @@ bool waits_elsewhere(const Thread& a, const Thread& b) {
        block.threads_total - waiting, block.threads_total);
 }
 
+bool same_place(const Thread& a, const Thread& b) {
+  return a.warp == b.warp && a.place.line == b.place.line && strcmp(a.place.file, b.place.file) == 0;
+}
+
+// Nothing else can run: the first thread in __activemask goes on, with the lanes of its warp that stand at the same call.
+void end_gathering(Block& block) {
+  Queue waiting = block.gathering, together{}, rest{};
+  block.gathering.first = nullptr;
+  uint32_t lanes = 0;
+  const Thread* leader = waiting.first;
+  while (Thread* thread = waiting.pop()) {
+    bool joins = same_place(*thread, *leader);
+    (joins ? together : rest).push(thread);
+    if (joins) lanes |= 1u << thread->lane;
+  }
+  for (Thread* thread = together.first; thread; thread = thread->next) thread->waits_mask = lanes;
+  block.gathering = rest;
+  block.ready.take_all(together);
+}
+
 // The next thread that can run, with a stack; null if there is none.
 Thread* next_thread(Block& block, Stack* reuse) {
   if (block.threads_started < block.threads_total) {
@@ -55,6 +76,7 @@ Thread* next_thread(Block& block, Stack* reuse) {
     thread->stack = reuse ? reuse : block.worker->stacks.take();
     return thread;
   }
+  if (!block.ready.first && block.gathering.first) end_gathering(block);
   return block.ready.pop();
 }
 
@@ -117,7 +139,7 @@ WarpOperation& find_operation(Warp& warp, uint32_t mask, Combine combine, const 
   for (unsigned i = 0; i < warp.pending; ++i) {
     WarpOperation& operation = warp.operations[i];
     if (operation.mask == mask) {
-      if (operation.combine != combine || operation.name[0] != name[0])
+      if (operation.combine != combine || strcmp(operation.name, name) != 0)
         fail("lanes of one warp call different operations with mask 0x%08x: %s at %s:%d while others wait in %s", mask,
              name, place.file, place.line, operation.name);
       return operation;
@@ -195,6 +217,15 @@ void warp_operation(uint32_t mask, void* item, Combine combine, const char* name
   suspend(thread);
 }
 
+uint32_t active_lanes(Place place) {
+  Thread& thread = self();
+  thread.state = State::gathering;
+  thread.place = place;
+  thread.block->gathering.push(&thread);
+  suspend(thread);
+  return thread.waits_mask;
+}
+
 void yield() {
   Thread& thread = self();
   if (thread.block->worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
@@ -237,7 +268,7 @@ void set_place(Block& block, uint64_t number) {
 void reset(Block& block) {
   block.threads_started = 0;
   block.threads_alive = block.threads_total;
-  block.ready.first = nullptr;
+  block.ready.first = block.gathering.first = nullptr;
   for (Barrier& barrier : block.barriers) barrier.waiting.first = nullptr, barrier.arrived = barrier.expected = 0;
   for (unsigned i = 0; i < block.threads_total; ++i) {
     block.threads[i].state = State::unstarted;

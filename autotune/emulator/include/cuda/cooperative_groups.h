@@ -23,6 +23,10 @@ class thread_block_tile {
   static_assert(Size <= 32 && (Size & (Size - 1)) == 0, "a tile has 1, 2, 4, 8, 16 or 32 threads");
 
  public:
+  thread_block_tile() {}
+  template <class Other>
+  thread_block_tile(const thread_block_tile<Size, Other>&) {}
+
   unsigned thread_rank() const { return emulator::self().lane & (Size - 1); }
   static constexpr unsigned size() { return Size; }
   static constexpr unsigned num_threads() { return Size; }

@@ -18,12 +18,14 @@ struct Worker;
 struct Place {
   const char* file;
   int line;
+
+  // As a default argument: the place of the call. (The compiler resolves the built-ins at the outermost call.)
+  static Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
 
-// A default argument of this value is the place of the call.
-#define EMULATOR_HERE ::emulator::Place { __builtin_FILE(), __builtin_LINE() }
+#define EMULATOR_HERE ::emulator::Place::here()
 
-enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, done };
+enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, gathering, done };
 
 struct Thread {
   uint3 index;
@@ -34,7 +36,7 @@ struct Thread {
   Thread* next;  // in the queue it waits in
   State state;
   const char* waits_in;  // "__syncthreads"
-  uint32_t waits_mask;   // of a warp operation
+  uint32_t waits_mask;   // of a warp operation; result of a gathering
   Place place;
 };
 
@@ -100,6 +102,7 @@ struct Block {
   Warp* warps;
   unsigned warps_total;
   Queue ready;
+  Queue gathering;  // threads in __activemask
   Barrier barriers[16];
   unsigned char* shared;  // dynamic shared memory
   size_t shared_bytes;

@@ -11,6 +11,8 @@ namespace emulator {
 // `item` is this lane's own object: its input before, its result afterwards. It may lie on the caller's stack.
 void warp_operation(uint32_t mask, void* item, Combine combine, const char* name, Place place);
 
+uint32_t active_lanes(Place place);
+
 namespace shuffle {
 
 struct Item {
@@ -170,8 +172,9 @@ EMULATOR_REDUCE(__reduce_or_sync, Or, unsigned)
 EMULATOR_REDUCE(__reduce_xor_sync, Xor, unsigned)
 #undef EMULATOR_REDUCE
 
-// Which lanes run together is not defined between fibers: every lane that has not exited is said to be active.
-inline unsigned __activemask() { return ~emulator::self().warp->exited; }
+// The lanes of the warp that stand at this very call when no thread of the block can go on without them: as far as lanes
+// can converge, they do.
+inline unsigned __activemask(emulator::Place place = EMULATOR_HERE) { return emulator::active_lanes(place); }
 
 namespace emulator {
 
