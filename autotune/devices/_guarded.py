@@ -87,4 +87,4 @@ class GuardedMemory:
             self._base = 0
 
     def _bytes(self, address: int, count: int) -> NDArray[np.uint8]:
-        return np.frombuffer((ctypes.c_uint8 * count).from_address(address), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address))

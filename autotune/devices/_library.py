@@ -51,14 +51,8 @@ class EmulatorLibrary:
                 ctypes.POINTER(_Result),
             ]  # fmt: skip
             self._launch.restype = ctypes.c_int
-            self._library.emulator_static_shared.restype = ctypes.c_size_t
         except (OSError, AttributeError) as error:
             raise LaunchError(f"cannot load {path}: {error}") from error
-
-    @property
-    def static_shared(self) -> int:
-        """Bytes of static `__shared__` variables, of all kernels together."""
-        return int(self._library.emulator_static_shared())
 
     def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""

@@ -41,7 +41,7 @@ def pointer(buffer: Buffer, offset: int = 0) -> PointerArg:
     return PointerArg(buffer.name, buffer.name, offset, buffer.dtype, buffer.role)
 
 
-def run(  # noqa: PLR0913 - a launch has that many parts
+def run(
     code: str,
     kernel: str,
     arrays: Mapping[str, NDArray[Any]],

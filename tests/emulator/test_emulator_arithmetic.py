@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.emulator.emulating import floats, ints, run
+from autotune.dtypes import epsilon
+from tests.emulator.emulating import DTYPES, floats, ints, run
 
 CODE = r"""
 #include <cuda_fp16.h>
@@ -34,8 +35,10 @@ extern "C" __global__ void half_binary(__half* out, const __half* a, const __hal
     binary(out, a, b, c, n);
     __syncthreads();
     for (int i = 2 * threadIdx.x; i < n; i += 2 * blockDim.x) {
-        const __half2 x = __hfma2(__halves2half2(a[i], a[i + 1]), __halves2half2(b[i], b[i + 1]), __halves2half2(c[i], c[i + 1]));
-        if (__low2half(x) != out[4 * n + i] || __high2half(x) != out[4 * n + i + 1]) out[4 * n + i] = __float2half(777.0f);
+        const __half2 x = __halves2half2(a[i], a[i + 1]);
+        const __half2 y = __hfma2(x, __halves2half2(b[i], b[i + 1]), __halves2half2(c[i], c[i + 1]));
+        const bool same = __low2half(y) == out[4 * n + i] && __high2half(y) == out[4 * n + i + 1];
+        if (!same) out[4 * n + i] = __float2half(777.0f);
     }
 }
 extern "C" __global__ void bfloat_binary(
@@ -114,9 +117,9 @@ half, bfloat = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 
 def round_exactly(value: Fraction, dtype: np.dtype[Any]) -> float:
     """Nearest number of the dtype, ties to even; for values in its normal range."""
-    bits = ml_dtypes.finfo(dtype).nmant
-    exponent = max(value.numerator.bit_length() - value.denominator.bit_length(), ml_dtypes.finfo(dtype).minexp)
-    if exponent > ml_dtypes.finfo(dtype).minexp and abs(value) < Fraction(2) ** exponent:
+    bits, least = (10, -14) if dtype == half else (7, -126)
+    exponent = max(value.numerator.bit_length() - value.denominator.bit_length(), least)
+    if exponent > least and abs(value) < Fraction(2) ** exponent:
         exponent -= 1
     unit = Fraction(2) ** (exponent - bits)
     return float(round(value / unit) * unit)
@@ -150,7 +153,7 @@ def test_arithmetic_rounds_once(kernel: str, dtype: np.dtype[Any]) -> None:
     np.testing.assert_array_equal(out[6], np.maximum(a, b))
     with np.errstate(over="ignore"):
         expected_exp = np.exp(z).astype(dtype).astype(np.float64)
-    np.testing.assert_allclose(out[7].astype(np.float64), expected_exp, rtol=float(ml_dtypes.finfo(dtype).eps))
+    np.testing.assert_allclose(out[7].astype(np.float64), expected_exp, rtol=epsilon(DTYPES[dtype.name]))
     np.testing.assert_array_equal(out[8], np.sqrt(np.abs(x)).astype(dtype))
 
 
@@ -196,7 +199,7 @@ def test_math_functions() -> None:
     x = np.linspace(0.25, 6, 100, dtype=np.float32)
     out = run(CODE, "math", {"out": floats(16, 100), "x": x}, 100)["out"]
     a = x.astype(np.float64)
-    expected = [
+    expected: list[Any] = [
         np.exp(a), np.exp2(a), np.log(a), np.log2(a), a**-0.5, 1 / a, np.sqrt(a), 1 / a, a * a + 0.5, np.clip(a, 0, 1),
         a**1.5, np.sin(a), np.tanh(a), np.maximum(a, 1), a, a * a,
     ]  # fmt: skip

@@ -1,7 +1,10 @@
 """Atomic operations between the blocks of a grid, which run on several OS threads."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.emulator.emulating import floats, ints, run
 
@@ -91,7 +94,7 @@ def test_integer_atomics() -> None:
 
 
 def test_floating_point_atomics() -> None:
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "f": np.zeros(8, np.float32), "d": np.zeros(1), "h": np.zeros(4, np.float16),
         "b": np.zeros(4, ml_dtypes.bfloat16),
     }  # fmt: skip

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import LaunchError
+from autotune.plan import Dim3
 from tests.emulator.emulating import floats, ints, run
 
 CODE = r"""
@@ -215,9 +216,9 @@ def test_a_thread_may_wait_for_another_by_polling() -> None:
     np.testing.assert_array_equal(out, np.arange(64)[::-1])
 
 
-def failure(kernel: str, **launch: tuple[int, int, int]) -> str:
+def failure(kernel: str, grid: Dim3 = (1, 1, 1), block: Dim3 = (32, 1, 1)) -> str:
     with pytest.raises(LaunchError) as caught:
-        run(CODE, kernel, {"out": ints(64)}, **launch)
+        run(CODE, kernel, {"out": ints(64)}, grid=grid, block=block)
     return str(caught.value)
 
 

@@ -148,8 +148,3 @@ void poison_static_shared(Worker& here) {
 }
 
 }  // namespace emulator
-
-size_t emulator_static_shared() {
-  size_t bytes = emulator::thread_local_variables().bytes;
-  return bytes > emulator::own_bytes ? bytes - emulator::own_bytes : 0;
-}

@@ -89,7 +89,4 @@ extern const emulator::Entry emulator_entries[] __attribute__((visibility("hidde
 __attribute__((visibility("default"))) int emulator_launch(
     const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, const void* arguments,
     size_t argument_bytes, unsigned os_threads, emulator::Result* result);
-
-// Bytes of static __shared__ variables of all kernels together.
-__attribute__((visibility("default"))) size_t emulator_static_shared();
 }
