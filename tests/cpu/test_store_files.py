@@ -16,6 +16,7 @@ from autotune import settings
 from autotune.errors import AutotuneError, StoreError, UsageError
 from autotune.store import open_store
 from autotune.store.locate import database_url, shown
+from autotune.store.reader import SqliteReader
 from tests.cpu.store_records import FORWARD, H200, SOURCE, candidate, ok
 
 
@@ -148,6 +149,19 @@ def test_a_read_only_folder_is_one_line(open_folder: Path) -> None:
     assert "read-only" in standing[1] or "cannot be opened" in standing[1]
     assert kept.read_bytes() == before
     assert not (folder / "new.db").exists()
+
+
+def test_a_read_only_database_can_be_looked_into(open_folder: Path) -> None:
+    kept = open_folder / "kept.db"
+    with open_store(kept) as store:
+        store.record(H200, FORWARD, candidate(), SOURCE, ok(1.0))
+    kept.chmod(0o444)
+    open_folder.chmod(0o555)
+    assert _without_privileges(_read, str(kept)) == [("h200",)]
+
+
+def _read(path: str) -> object:
+    return list(SqliteReader(Path(path)).rows("SELECT name FROM device", {}))
 
 
 def _try_to_record(path: str) -> tuple[str, str]:

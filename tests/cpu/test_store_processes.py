@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,10 @@ def test_a_forked_process_opens_connections_of_its_own(tmp_path: Path) -> None:
         store.record(H200, FORWARD, candidate(2), SOURCE, ok(3.0))
         assert [record.measurement.ms for record in store.measurements()] == [1.0, 2.0, 3.0]
     assert sqlite3.connect(tmp_path / "a.db").execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a.db") as store, ThreadPoolExecutor(4) as pool:
+        written = [pool.submit(store.record, H200, FORWARD, candidate(i), SOURCE, ok(1.0 + i)) for i in range(20)]
+        assert sorted(future.result() for future in written) == list(range(1, 21))
+        assert len(list(store.measurements())) == 20
