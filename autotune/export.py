@@ -55,7 +55,7 @@ def export(
     Args:
         op: `forward` (the default), `backward`, or the op of `template`.
         output: the file, replaced if it exists; by default the op's name with `.cu` in the working folder.
-        main: also a `main()` that checks and times; only built-in ops have one.
+        main: also a `main()` that checks and times; attention has one, other ops have no C++ reference.
         device: as for `autotune.best`.
         db: as for `autotune.best`.
         template: as for `autotune.best`.
@@ -70,7 +70,7 @@ def export(
     path = Path(output) if output is not None else Path(f"{found.problem.op}.cu")
     notes = list(found.notes)
     if main and not has_main(found.problem.op):
-        notes.append(f"{found.problem.op} is not a built-in op, so the file has the launcher and no main()")
+        notes.append(f"there is no C++ reference for {found.problem.op}, so the file has the launcher and no main()")
         main = False
     _write(path, export_text(found, path.name, main))
     return _exported(found, path, main, tuple(notes))

@@ -49,7 +49,7 @@ def test_the_readme(run: Run, tmp_path: Path) -> None:
     export[export.index("-o") + 1] = str(path)
     out = run(*export)
     assert "exact" not in out
-    assert "row_softmax is not a built-in op, so the file has the launcher and no main()" in out
+    assert "there is no C++ reference for row_softmax, so the file has the launcher and no main()" in out
     text = path.read_text()
     assert 'extern "C" int autotune_row_softmax(' in text
     assert "estimated by a model, not measured" in text
