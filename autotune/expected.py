@@ -18,7 +18,7 @@ from autotune.ops.base import Op
 from autotune.plan import TensorSpec
 from autotune.problem import Problem
 
-FLOP_BUDGET = 2e11
+FLOP_BUDGET = 1e11
 """Largest problem (in the op's flops) whose reference is computed in full; longer ones are sampled by units."""
 
 SLACK = 32 * 2.0**-23
@@ -58,7 +58,7 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
     tensors = op.tensors(problem)
     total = op.units(problem)
     indices = sample_units(total, op.flops(problem), seed, flop_budget)
-    with ThreadPoolExecutor(max_workers=max(1, min(4, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
         units = tuple(pool.map(lambda index: _unit(op, problem, inputs, index), indices))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, _images(tensors, inputs), outputs, units, total)
