@@ -51,8 +51,10 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
     yield f"{result.problem} on {result.title}"
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
     before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
+    free = sum(result.outcomes.values()) - result.trials
+    besides = f", and {free} ruled out before they were built" if free else ""
     yield (
-        f"{result.trials} trials{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{result.trials} trials{before}{besides} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{result.space_size:,} valid configurations"
     )
     for outcome, message in result.messages.items():

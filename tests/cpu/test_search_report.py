@@ -57,6 +57,8 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
         "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
         "1,234 valid configurations"
     )
+    free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
+    assert "9 trials, and 3 ruled out before they were built (ok 9, infeasible 3) in" in list(summary_lines(free))[1]
     assert lines[2] == "first wrong_result: tiled M=1: out: error 3"
     assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
 
