@@ -120,8 +120,9 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...]) -> None:
     try:
         (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n')
         options = (*emulator_flags(), *includes)
+        runtime = [option for option in options if not option.startswith("-fsanitize")]
         sources = [str(path) for path in sorted((EMULATOR / "runtime").glob("*.cpp"))]
-        _compile([str(compiler.path), *options, "-c", *sources], workspace)
+        _compile([str(compiler.path), *runtime, "-c", *sources], workspace)
         header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
         _compile([str(compiler.path), *options, *header], workspace)
         (workspace / "complete").touch()

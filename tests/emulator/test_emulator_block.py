@@ -254,3 +254,14 @@ def test_a_mask_without_its_own_lane() -> None:
 
 def test_lanes_in_different_operations() -> None:
     assert "different operations with mask 0xffffffff: __shfl_down_sync" in failure("different_operations")
+
+
+def test_kernels_print(capfd: pytest.CaptureFixture[str]) -> None:
+    code = """#include <cstdio>
+    extern "C" __global__ void say(int* out)
+    {
+        if (threadIdx.x < 2) printf("thread %d: %5.2f\\n", threadIdx.x, threadIdx.x + 0.25);
+        out[0] = fflush(stdout);
+    }"""
+    run(code, "say", {"out": ints(1)})
+    assert capfd.readouterr().out == "thread 0:  0.25\nthread 1:  1.25\n"

@@ -19,8 +19,8 @@ void switch_context(Context& from, Context& to) { swapcontext(&from.saved, &to.s
 
 #else
 
-// Pushes the callee-saved registers, stores the stack pointer at *from, loads it from `to`, pops. The jump instead of a
-// return lets the processor's predictor of indirect jumps work: a return's own prediction would always be wrong.
+// Pushes the callee-saved registers, stores the stack pointer at *from, loads it from `to`, pops. Fibers mostly leave and
+// come back through the same calls, so the processor's prediction of returns stays right although the stack is another.
 extern "C" __attribute__((visibility("hidden"))) void emulator_switch(void** from, void* to);
 
 #if defined(__x86_64__)
@@ -45,8 +45,7 @@ emulator_switch:
   popq %r12
   popq %rbx
   popq %rbp
-  popq %rcx
-  jmpq *%rcx
+  ret
 .size emulator_switch, .-emulator_switch
 )");
 constexpr int entry_word = 6;     // above the six registers

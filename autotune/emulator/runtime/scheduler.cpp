@@ -82,7 +82,7 @@ Thread* next_thread(Block& block, Stack* reuse) {
 
 void resume(Thread* thread, Context& from) {
   thread->state = State::ready;
-  current = thread;
+  *thread->block->current = thread;
   switch_context(from, thread->stack->context);
 }
 
@@ -98,6 +98,7 @@ void suspend(Thread& thread) {
 }
 
 void complete(Barrier& barrier, Block& block) {
+  block.barriers_waited_at &= ~(1u << (&barrier - block.barriers));
   barrier.last_count = barrier.count;
   barrier.last_all = barrier.all;
   barrier.last_any = barrier.any;
@@ -109,8 +110,9 @@ bool is_complete(const Barrier& barrier, const Block& block) {
   return barrier.arrived == (barrier.expected ? barrier.expected : block.threads_alive);
 }
 
-void count_arrival(Barrier& barrier, unsigned threads, int predicate, Place place) {
+void count_arrival(Block& block, Barrier& barrier, unsigned threads, int predicate, Place place) {
   if (barrier.arrived == 0) {
+    block.barriers_waited_at |= 1u << (&barrier - block.barriers);
     barrier.expected = threads;
     barrier.count = barrier.any = 0;
     barrier.all = 1;
@@ -164,8 +166,10 @@ void leave_block(Thread& thread) {
   Block& block = *thread.block;
   thread.state = State::done;
   --block.threads_alive;
-  for (Barrier& barrier : block.barriers)
-    if (barrier.arrived && !barrier.expected && is_complete(barrier, block)) complete(barrier, block);
+  for (unsigned rest = block.barriers_waited_at; rest; rest &= rest - 1) {
+    Barrier& barrier = block.barriers[__builtin_ctz(rest)];
+    if (!barrier.expected && is_complete(barrier, block)) complete(barrier, block);
+  }
   leave_warp(thread);
 }
 
@@ -175,7 +179,7 @@ Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const cha
   Thread& thread = self();
   Block& block = *thread.block;
   Barrier& barrier = block.barriers[id & 15];
-  count_arrival(barrier, threads, predicate, place);
+  count_arrival(block, barrier, threads, predicate, place);
   if (is_complete(barrier, block)) {
     complete(barrier, block);
     return barrier;
@@ -192,7 +196,7 @@ Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const cha
 void arrive_at_barrier(unsigned id, unsigned threads, Place place) {
   Block& block = *self().block;
   Barrier& barrier = block.barriers[id & 15];
-  count_arrival(barrier, threads, 0, place);
+  count_arrival(block, barrier, threads, 0, place);
   if (is_complete(barrier, block)) complete(barrier, block);
 }
 
@@ -244,7 +248,7 @@ void fiber_main() {
     Thread* next = next_thread(block, stack);
     if (next && next->stack == stack) {
       next->state = State::ready;
-      current = next;
+      *block.current = next;
       continue;
     }
     block.worker->stacks.give_back(stack);
@@ -267,6 +271,7 @@ void set_place(Block& block, uint64_t number) {
 
 void reset(Block& block) {
   block.threads_started = 0;
+  block.barriers_waited_at = 0;
   block.threads_alive = block.threads_total;
   block.ready.first = block.gathering.first = nullptr;
   for (Barrier& barrier : block.barriers) barrier.waiting.first = nullptr, barrier.arrived = barrier.expected = 0;
@@ -310,6 +315,7 @@ void prepare(Worker& worker, Launch& launch) {
   block.kernel = launch.entry->call;
   block.arguments = launch.arguments;
   block.worker = &worker;
+  block.current = &current;
 }
 
 void run_block(Worker& worker, uint64_t number) {

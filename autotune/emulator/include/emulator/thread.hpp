@@ -104,11 +104,13 @@ struct Block {
   Queue ready;
   Queue gathering;  // threads in __activemask
   Barrier barriers[16];
+  unsigned barriers_waited_at;  // bit mask
   unsigned char* shared;  // dynamic shared memory
   size_t shared_bytes;
   Kernel kernel;
   const void* arguments;
   Worker* worker;
+  Thread** current;  // the OS thread's `emulator::current`: looking that up costs a call
   unsigned polls;  // atomic operations that may be part of a waiting loop
 };
 
