@@ -57,6 +57,12 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
         f"{result.trials} trials{before}{besides} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{result.space_size:,} valid configurations"
     )
+    new = result.trials - result.resumed
+    if new:
+        yield (
+            f"{60 * new / result.seconds:.0f} candidates a minute; "
+            f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
+        )
     for outcome, message in result.messages.items():
         if outcome is not Outcome.INFEASIBLE:
             yield f"first {outcome}: {' '.join(message.split())[:300]}"

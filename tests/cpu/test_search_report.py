@@ -59,7 +59,8 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
     )
     free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
     assert "9 trials, and 3 ruled out before they were built (ok 9, infeasible 3) in" in list(summary_lines(free))[1]
-    assert lines[2] == "first wrong_result: tiled M=1: out: error 3"
+    assert lines[2] == "4 candidates a minute; compile 20 s, device 30 s"
+    assert lines[3] == "first wrong_result: tiled M=1: out: error 3"
     assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
 
 
