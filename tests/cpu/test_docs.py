@@ -61,3 +61,12 @@ def test_decisions_are_paragraphs_with_headings() -> None:
         heading, _, body = section.partition("\n")
         assert len(body.split()) > 20, heading
         assert "\n\n" not in body.strip(), f"one paragraph: {heading}"
+
+
+def test_every_family_is_described() -> None:
+    from autotune.ops.registry import op_names
+    from autotune.template import builtin_templates
+
+    text = (ROOT / "docs" / "kernels.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted((op, family.name) for op in op_names() for family in builtin_templates(op))
