@@ -1,5 +1,6 @@
 """What the engine knows of an op: its fields, its tensors, and how to make inputs and a reference result."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Field:
     """
 
     name: str
-    kind: Literal["int", "bool", "choice"]
+    kind: Literal["int", "bool", "choice", "float"]
     default: Value | None = None
     default_from: str | None = None
     choices: tuple[str, ...] = ()
@@ -40,6 +41,8 @@ class Field:
         """
         if self.kind == "choice":
             return self._choice(op, value)
+        if self.kind == "float":
+            return self._float(op, value)
         return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
 
     def _choice(self, op: str, value: Value) -> str:
@@ -53,6 +56,15 @@ class Field:
         if text not in known:
             raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
         return known[text]
+
+    def _float(self, op: str, value: Value) -> float:
+        try:
+            number = float("nan") if isinstance(value, bool) else float(value)
+        except ValueError:
+            number = float("nan")
+        if not math.isfinite(number):
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a finite number")
+        return number
 
     def _int(self, op: str, value: Value) -> int:
         number = _whole(value)
