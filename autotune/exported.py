@@ -19,6 +19,7 @@ _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
 _ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+_MORE_THAN_USED = "#pragma nv_diag_suppress 177  // the headers below define more than these kernels use\n"
 _LICENCE = "MIT, The autotune authors"
 
 
@@ -89,7 +90,8 @@ def _kernels(source: KernelSource) -> str:
     """Headers in the order in which they need one another, then the kernels, all without their include lines."""
     parts = [(include.name, include.text) for include in source.includes]
     parts.append(("kernels", source.body))
-    return "".join(f"\n{_RULE.format(name)}\n\n{_without_includes(text)}" for name, text in parts)
+    code = "".join(f"\n{_RULE.format(name)}\n\n{_without_includes(text)}" for name, text in parts)
+    return f"\n{_MORE_THAN_USED}{code}"
 
 
 def _without_includes(text: str) -> str:

@@ -12,7 +12,7 @@ from autotune.build.toolchain import find_nvcc
 from autotune.devices.gpus import gpu
 from autotune.exported import export_text
 from autotune.lookup import Best
-from autotune.ops.registry import get_op
+from autotune.ops.registry import get_op, op_names
 from autotune.space import Space
 from autotune.template import builtin_templates
 
@@ -36,13 +36,19 @@ def answer(op: str, family: str, gpu_name: str, fields: dict[str, Any]) -> Best 
     return Best("default", "none", None, problem, spec, space.candidate(space.default()), template=template)
 
 
-def families() -> Iterator[tuple[str, str]]:
-    return ((op, template.name) for op in ("forward", "backward") for template in builtin_templates(op))
+ATTENTION = ("forward", "backward")
+
+
+def families(*ops: str) -> Iterator[tuple[str, str]]:
+    return ((op, template.name) for op in ops for template in builtin_templates(op))
 
 
 def exports() -> Iterator[Any]:
-    """Three cases a family that it supports, so that all cases are compiled for some family of each op."""
-    for number, (op, family) in enumerate(families()):
+    """Three cases an attention family supports, so that all are compiled for some; launchers of the other ops."""
+    for op, family in families(*op_names()):
+        if op not in ATTENTION:
+            yield pytest.param(op, family, "h200", {}, False, id=f"{op}-{family}")
+    for number, (op, family) in enumerate(families(*ATTENTION)):
         supported = [case for case in CASES if answer(op, family, case[0], case[1]) is not None]
         for i in dict.fromkeys((0, 1 + number % 2, 3 + number % 3)):
             if i < len(supported):
@@ -69,7 +75,7 @@ def test_compiles_without_warnings(
     assert f"autotune_{op}".encode() in built.read_bytes()
 
 
-@pytest.mark.parametrize(("op", "family"), list(families()))
+@pytest.mark.parametrize(("op", "family"), list(families(*ATTENTION)))
 def test_one_file_for_many_shapes(op: str, family: str) -> None:
     """The launcher takes the shape as arguments, so kernels and launcher are the same for two shapes."""
     texts = []
