@@ -1,5 +1,4 @@
 // A block's threads as fibers: who runs next, barriers, warp operations, and how a deadlock is told.
-#include <stdio.h>
 #include <string.h>
 
 #include "emulator/barrier.hpp"
@@ -11,43 +10,6 @@ namespace emulator {
 __thread Thread* current;
 
 namespace {
-
-const char* format_thread(char (&text)[48], const Thread& thread) {
-  snprintf(text, sizeof text, "(%u,%u,%u)", thread.index.x, thread.index.y, thread.index.z);
-  return text;
-}
-
-void describe(char* text, size_t size, const Thread& thread) {
-  char name[48];
-  int length = snprintf(text, size, "thread %s waits in %s at %s:%d", format_thread(name, thread), thread.waits_in,
-                        thread.place.file, thread.place.line);
-  if (thread.state == State::at_warp_operation && length > 0 && static_cast<size_t>(length) < size)
-    snprintf(text + length, size - length, " (mask 0x%08x)", thread.waits_mask);
-}
-
-bool waits_elsewhere(const Thread& a, const Thread& b) {
-  return a.state != b.state || a.waits_mask != b.waits_mask || a.place.line != b.place.line;
-}
-
-// Every thread waits and none can go on: names one of them and one that waits for something else.
-[[noreturn]] void deadlock(Block& block) {
-  const Thread* one = nullptr;
-  const Thread* other = nullptr;
-  unsigned waiting = 0;
-  for (unsigned i = 0; i < block.threads_total; ++i) {
-    const Thread& thread = block.threads[i];
-    if (thread.state == State::done) continue;
-    ++waiting;
-    if (!one) one = &thread;
-    if (!other && waits_elsewhere(*one, thread)) other = &thread;
-  }
-  char first[320], second[320] = "";
-  describe(first, sizeof first, *one);
-  if (other) describe(second, sizeof second, *other);
-  current = const_cast<Thread*>(one);
-  fail("deadlock: %s%s%s, and %u of %u threads have exited", first, other ? ", " : "", second,
-       block.threads_total - waiting, block.threads_total);
-}
 
 bool same_place(const Thread& a, const Thread& b) {
   return a.warp == b.warp && a.place.line == b.place.line && strcmp(a.place.file, b.place.file) == 0;
@@ -261,70 +223,6 @@ void fiber_main() {
   }
 }
 
-namespace {
-
-void set_place(Block& block, uint64_t number) {
-  block.index.x = static_cast<unsigned>(number % block.grid.x);
-  block.index.y = static_cast<unsigned>(number / block.grid.x % block.grid.y);
-  block.index.z = static_cast<unsigned>(number / block.grid.x / block.grid.y);
-}
-
-void reset(Block& block) {
-  block.threads_started = 0;
-  block.barriers_waited_at = 0;
-  block.threads_alive = block.threads_total;
-  block.ready.first = block.gathering.first = nullptr;
-  for (Barrier& barrier : block.barriers) barrier.waiting.first = nullptr, barrier.arrived = barrier.expected = 0;
-  for (unsigned i = 0; i < block.threads_total; ++i) {
-    block.threads[i].state = State::unstarted;
-    block.threads[i].stack = nullptr;
-  }
-  for (unsigned i = 0; i < block.warps_total; ++i) {
-    unsigned lanes = block.threads_total - 32 * i;
-    block.warps[i].exited = lanes >= 32 ? 0 : 0xffffffffu << lanes;
-    block.warps[i].pending = 0;
-  }
-}
-
-}  // namespace
-
-void prepare(Worker& worker, Launch& launch) {
-  Block& block = worker.block;
-  block = Block{};
-  block.dim = launch.block;
-  block.grid = launch.grid;
-  block.threads_total = launch.block.x * launch.block.y * launch.block.z;
-  block.warps_total = (block.threads_total + 31) / 32;
-  worker.threads.assign(block.threads_total, Thread{});
-  worker.warps.assign(block.warps_total, Warp{});
-  block.threads = worker.threads.data();
-  block.warps = worker.warps.data();
-  for (unsigned i = 0; i < block.threads_total; ++i) {
-    Thread& thread = block.threads[i];
-    thread.index = {i % block.dim.x, i / block.dim.x % block.dim.y, i / block.dim.x / block.dim.y};
-    thread.lane = i % 32;
-    thread.block = &block;
-    thread.warp = &block.warps[i / 32];
-    if (thread.lane == 0) thread.warp->threads = &thread;
-  }
-  worker.launch = &launch;
-  worker.stacks.reserve(block.threads_total);
-  worker.shared.reserve(launch.shared_bytes);
-  block.shared = worker.shared.start();
-  block.shared_bytes = launch.shared_bytes;
-  block.kernel = launch.entry->call;
-  block.arguments = launch.arguments;
-  block.worker = &worker;
-  block.current = &current;
-}
-
-void run_block(Worker& worker, uint64_t number) {
-  Block& block = worker.block;
-  set_place(block, number);
-  reset(block);
-  worker.shared.poison();
-  poison_static_shared(worker);
-  resume(next_thread(block, nullptr), worker.main);
-}
+void run_threads(Block& block) { resume(next_thread(block, nullptr), block.worker->main); }
 
 }  // namespace emulator

@@ -81,7 +81,13 @@ extern __thread Worker* worker __attribute__((visibility("hidden")));
 
 void prepare(Worker& worker, Launch& launch);
 void run_block(Worker& worker, uint64_t number);
+
+// The scheduler: runs a block that has been set up to its end; what every fiber runs.
+void run_threads(Block& block);
 void fiber_main();
+
+// Ends the launch: every thread of the block waits and none can go on.
+[[noreturn]] void deadlock(Block& block);
 
 // Ends the launch: the first failure is kept. Does not return.
 [[noreturn]] void stop(const Result& result);
