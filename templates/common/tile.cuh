@@ -74,55 +74,6 @@ __device__ __forceinline__ void stage(float* tile, const T* from, long long row_
     }
 }
 
-/// Neighbouring lanes that `stage_transposed` puts next to each other along a row, of `chunks` pieces of `vec` elements.
-__host__ __device__ constexpr int lanes_along_row(int chunks, int vec)
-{
-    int lanes = 1;
-    while (lanes < 8 && 2 * lanes * vec <= 16 && chunks % (2 * lanes) == 0) lanes *= 2;
-    return lanes;
-}
-
-/// As `stage`, but element (row, col) goes to tile[col * STRIDE + row]: products then read neighbouring rows at once.
-/// ROWS is a multiple of 32, THREADS / 32 a power of two. A warp takes pieces of several rows, a compromise: along a
-/// row device memory is read whole, down the rows shared memory is written without bank conflicts.
-template <int ROWS, int COLS, int STRIDE, int VEC, int THREADS, class T>
-__device__ __forceinline__ void stage_transposed(float* tile, const T* from, long long row_stride, long long col_stride,
-                                                 int rows, bool vectors)
-{
-    static_assert(ROWS % 32 == 0, "a warp takes up to 32 rows at once");
-    constexpr int WARPS = THREADS / 32;
-    constexpr int LANES_COL = lanes_along_row(COLS / VEC, VEC);
-    constexpr int LANES_ROW = 32 / LANES_COL;
-    constexpr int ROW_WARPS = ROWS / LANES_ROW < WARPS ? ROWS / LANES_ROW : WARPS;
-    constexpr int ROW_STEP = ROW_WARPS * LANES_ROW;
-    constexpr int COL_STEP = WARPS / ROW_WARPS * LANES_COL * VEC;
-    const int first_row = threadIdx.x / 32 % ROW_WARPS * LANES_ROW + threadIdx.x % LANES_ROW;
-    const int first_col = (threadIdx.x / 32 / ROW_WARPS * LANES_COL + threadIdx.x % 32 / LANES_ROW) * VEC;
-    if (vectors) {
-        const T* source = from + first_row * row_stride + first_col;
-        float* target = tile + first_col * STRIDE + first_row;
-#pragma unroll
-        for (int row = 0; row < ROWS; row += ROW_STEP) {
-#pragma unroll
-            for (int col = 0; col < COLS; col += COL_STEP) {
-                if (COLS % COL_STEP != 0 && first_col + col >= COLS) break;
-                float x[VEC] = {};
-                if (first_row + row < rows) load<VEC>(source + col, x);
-#pragma unroll
-                for (int e = 0; e < VEC; ++e) target[(col + e) * STRIDE + row] = x[e];
-            }
-            source += ROW_STEP * row_stride;
-        }
-    } else {
-#pragma unroll 1
-        for (int element = threadIdx.x; element < ROWS * COLS; element += THREADS) {
-            const int row = element / COLS;
-            const int col = element % COLS;
-            tile[col * STRIDE + row] = row < rows ? to_float(from[row * row_stride + col * col_stride]) : 0.0f;
-        }
-    }
-}
-
 /// acc[i][j] += sum over k < K of a(i, k) * b(j, k): rows times rows (Q times K transposed). `a` and `b` point at the
 /// thread's first row; its next rows are A_STEP and B_STEP floats on. VEC values of k are read at once.
 template <int M, int N, int K, int A_STEP, int B_STEP, int VEC, int UNROLL>
@@ -145,8 +96,7 @@ __device__ __forceinline__ void multiply_nt(float (&acc)[M][N], const float* a, 
     }
 }
 
-/// acc[i][j] += sum over k < K of a(i, k) * b(k, j): rows times columns (P times V, or Q times a transposed K; of the
-/// two forms of Q times K the one with fewer register bank conflicts). `a` points at the thread's first
+/// acc[i][j] += sum over k < K of a(i, k) * b(k, j): rows times columns (P times V). `a` points at the thread's first
 /// row, its next rows are A_STEP floats on; `b` points at its first column in row 0, rows are B_ROW floats apart. The
 /// thread's columns come in groups of WIDTH neighbours, B_STEP floats apart.
 template <int M, int N, int K, int A_STEP, int B_ROW, int B_STEP, int WIDTH, int VEC, int UNROLL>
@@ -158,20 +108,16 @@ __device__ __forceinline__ void multiply_nn(float (&acc)[M][N], const float* a, 
 #pragma unroll
         for (int i = 0; i < M; ++i) load<VEC>(a + i * A_STEP + k, x[i]);
 #pragma unroll
-        for (int v = 0; v < VEC; ++v) {
-            float y[N];
+        for (int v = 0; v < VEC; ++v)
 #pragma unroll
             for (int j = 0; j < N; j += WIDTH) {
-                float part[WIDTH];
-                load<WIDTH>(b + (k + v) * B_ROW + j / WIDTH * B_STEP, part);
+                float y[WIDTH];
+                load<WIDTH>(b + (k + v) * B_ROW + j / WIDTH * B_STEP, y);
 #pragma unroll
-                for (int w = 0; w < WIDTH; ++w) y[j + w] = part[w];
+                for (int w = 0; w < WIDTH; ++w)
+#pragma unroll
+                    for (int i = 0; i < M; ++i) acc[i][j + w] += x[i][v] * y[w];
             }
-#pragma unroll
-            for (int i = 0; i < M; ++i)
-#pragma unroll
-                for (int j = 0; j < N; ++j) acc[i][j] += x[i][v] * y[j];
-        }
     }
 }
 
