@@ -142,17 +142,26 @@ __device__ __forceinline__ void load_row(const T* row, long long col_stride, int
     }
 }
 
-/// Where row number `row` of a (B, NH, T, HS) tensor is.
+/// A row of a (B, NH, T, HS) tensor.
 struct RowPlace {
     int b;
     int h;
     int t;
 
-    __device__ __forceinline__ RowPlace(long long row, int NH, int T)
-        : b(static_cast<int>(row / T / NH)), h(static_cast<int>(row / T % NH)), t(static_cast<int>(row % T))
+    /// Its number among all rows, which is where (B, NH, T) tensors have its value.
+    __device__ __forceinline__ long long number(int NH, int T) const
     {
+        return (static_cast<long long>(b) * NH + h) * T + t;
     }
 };
+
+/// The row that LANES neighbouring threads of a block of THREADS work on; grid: rows of a matrix, heads, batches.
+template <int THREADS, int LANES>
+__device__ __forceinline__ RowPlace row_of_thread()
+{
+    return {static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y),
+            static_cast<int>(blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES)};
+}
 
 template <class T>
 __device__ __forceinline__ T* row_of(const View<T, 4>& tensor, const RowPlace& place)

@@ -1,5 +1,6 @@
 """Every plain backward family on the emulator: hard shapes, dtypes, layouts, strides, special values, parameters."""
 
+import mmap
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,14 @@ from numpy.typing import NDArray
 
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
+from autotune.devices._library import EmulatorLibrary
 from autotune.devices.cpu import CpuDevice
+from autotune.dtypes import numpy_dtype
 from autotune.expected import Expectation, expect
 from autotune.measure import Bench, Verdict
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
-from autotune.plan import Arg, Launch, LaunchPlan, ViewArg
+from autotune.plan import Arg, Launch, LaunchPlan, ViewArg, pack_arguments
 from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
@@ -82,6 +85,17 @@ def test_every_parameter_value_is_right(family: Template, dtype: str, cache: Bui
     for config in covering(Space(family, problem, SPEC), seed=3):
         found = verdict(family, problem, config, cache)
         assert (found.outcome, found.message) == (Outcome.OK, ""), config
+
+
+@each_family
+@pytest.mark.parametrize("seed", range(8))
+def test_random_configurations_are_right(family: Template, seed: int, cache: BuildCache) -> None:
+    rng = np.random.default_rng(seed)
+    case = CASES[int(rng.integers(len(CASES)))]
+    problem = case.problem("backward")
+    config = dict(Space(family, problem, SPEC).sample(rng))
+    found = verdict(family, problem, config, cache)
+    assert (found.outcome, found.message) == (Outcome.OK, ""), (case.name, config)
 
 
 @each_family
@@ -259,3 +273,36 @@ def test_families_that_say_so_repeat_themselves_to_the_bit(family: Template, cac
             first, second = (run(family, problem, config, inputs, {}, cache) for _ in range(2))
             assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
     assert claims == ([False, False, True] if family.name == "flash_simt" else [True])
+
+
+@each_family
+def test_offsets_past_two_to_the_32(family: Template, cache: BuildCache) -> None:
+    """Rows 2^28 and heads 5 * 2^30 elements apart: an offset in 32 bits lands elsewhere.
+
+    The storage is an anonymous mapping of 21 GB of which only the pages in use are ever touched.
+    """
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=2, T=20, T_kv=20, HS=64, dtype="fp16", causal=True)
+    config = dq_variants(family, problem)[-1]  # no step that zeroes a buffer
+    source = render(family, problem, config, SPEC)
+    tensors = {t.name: t for t in BACKWARD.tensors(problem) if t.name != "lse"}
+    inputs = inputs_of(problem, 8)
+    no_reserve = getattr(mmap, "MAP_NORESERVE", 0x4000)  # named from Python 3.12 on
+    memory = mmap.mmap(-1, 2 * 40 * 2**28, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve)
+    far = np.frombuffer(memory, np.float16)
+    views = {name: (far, (40 * 2**28, 20 * 2**28, 2**28, 1), 64 * at) for at, name in enumerate(tensors)}
+    for name in tensors.keys() & inputs.keys():
+        seen(far, tensors[name].shape, *views[name][1:])[...] = inputs[name]
+    near = {
+        buffer.name: np.full(buffer.elements, np.nan, numpy_dtype(buffer.dtype))
+        for buffer in source.plan.buffers
+        if buffer.name not in views
+    }
+    near["lse"][...] = inputs["lse"].ravel()
+    addresses = {name: array.ctypes.data for name, array in near.items()} | dict.fromkeys(views, far.ctypes.data)
+    library = EmulatorLibrary(build_emulator(source, cache).path)
+    for step in moved(source.plan, views).launches:
+        packed = pack_arguments(step.args, addresses)
+        assert library.launch(step.kernel, step.grid, step.block, step.smem, packed, 2) is None
+    library.close()
+    got = {name: seen(far, tensors[name].shape, *views[name][1:]).copy() for name in GRADIENTS}
+    agree(got, problem, inputs, 3e-3)
