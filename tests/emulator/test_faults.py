@@ -11,8 +11,8 @@ from autotune.search.choose import choose_subject
 from autotune.search.events import silent
 from autotune.search.result import SearchResult
 from autotune.search.session import Options, search_one
-from autotune.store.records import StoredMeasurement
 from autotune.store import open_store
+from autotune.store.records import StoredMeasurement
 
 FOLDER = Path(__file__).parent / "faults"
 FAMILIES = (str(FOLDER / "faults.cu.j2"), str(FOLDER / "greedy.cu.j2"))
