@@ -45,17 +45,3 @@ __device__ __forceinline__ bool allows_vectors_along(const View<T, N>& tensor)
     for (int axis = 0; axis < N; ++axis) aligned = aligned && (axis == AXIS || tensor.stride[axis] % VEC == 0);
     return aligned;
 }
-
-/// Writes WIDTH neighbouring elements of a row of C from column `col` on, those that lie inside it.
-template <Access ACCESS, int WIDTH, class T>
-__device__ __forceinline__ void write_part(T* row, long long col_stride, int col, int N, const float (&from)[WIDTH],
-                                           bool vectors)
-{
-    if (vectors && col + WIDTH <= N) {
-        write_row<ACCESS, WIDTH>(row + col, from);
-    } else {
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e)
-            if (col + e < N) row[(col + e) * col_stride] = from_float<T>(from[e]);
-    }
-}

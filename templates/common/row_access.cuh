@@ -70,3 +70,36 @@ __device__ __forceinline__ void write_row(T* to, const float (&from)[N])
             *reinterpret_cast<Bits*>(to + i) = bits;
     }
 }
+
+/// Writes WIDTH neighbouring elements of a row of `length` from column `col` on, those that lie inside it.
+template <Access ACCESS, int WIDTH, class T>
+__device__ __forceinline__ void write_part(T* row, long long col_stride, int col, int length,
+                                           const float (&from)[WIDTH], bool vectors)
+{
+    if (vectors && col + WIDTH <= length) {
+        write_row<ACCESS, WIDTH>(row + col, from);
+    } else {
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e)
+            if (col + e < length) row[(col + e) * col_stride] = from_float<T>(from[e]);
+    }
+}
+
+/// Reads WIDTH neighbouring elements of a row of `length` from column `col` on; those from column `seen` on count as 0,
+/// whatever is there. The row is not read where all of them do.
+template <Access ACCESS, int WIDTH, class T>
+__device__ __forceinline__ void read_part(const T* row, long long col_stride, int col, int seen, int length,
+                                          float (&to)[WIDTH], bool vectors)
+{
+    if (vectors && col + WIDTH <= length) {
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) to[e] = 0.0f;
+        if (col < seen) read_row<ACCESS, WIDTH>(row + col, to);
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e)
+            if (col + e >= seen) to[e] = 0.0f;
+    } else {
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) to[e] = col + e < seen ? to_float(row[(col + e) * col_stride]) : 0.0f;
+    }
+}
