@@ -52,7 +52,7 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
     """Inputs from `op.inputs(problem, seed)`, references and bounds of all units (or of sampled whole ones).
 
     The bound of an output is taken per unit: k * max|low_precision - reference| + SLACK * max|reference|, with
-    k the op's `error_factor`. A unit whose reference is all zero must be reproduced exactly.
+    k the op's `error_factor`, plus the op's `noise`.
     """
     inputs = op.inputs(problem, seed)
     tensors = op.tensors(problem)
@@ -135,7 +135,10 @@ def _unit(op: Op, problem: Problem, inputs: Mapping[str, NDArray[Any]], index: i
     small = op.unit_problem(problem)
     reference = op.reference(small, piece)
     rounded = op.low_precision(small, piece)
-    bound = {name: _bound(op.error_factor, rounded[name], exact) for name, exact in reference.items()}
+    noise = op.noise(small, piece)
+    bound = {
+        name: _bound(op.error_factor, rounded[name], exact) + noise.get(name, 0.0) for name, exact in reference.items()
+    }
     return ExpectedUnit(index, reference, bound)
 
 

@@ -161,7 +161,9 @@ class WorkerClient:
 def _environment() -> dict[str, str]:
     # The child must import this very package before it is told our path.
     root = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": root}
+    # References are computed unit by unit on several threads; a BLAS that starts one a core for each gets in their way.
+    threads = str(max(1, (os.cpu_count() or 1) // 8))
+    return {"OPENBLAS_NUM_THREADS": threads, **os.environ, "PYTHONPATH": root}
 
 
 def _how(pid: int) -> str:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from autotune.dtypes import epsilon
 from autotune.errors import ProblemError
 from autotune.ops.base import Arrays, Field, Op, contiguous
 from autotune.plan import Role, TensorSpec
@@ -33,6 +34,9 @@ FIELDS = (
 
 _EMULATED_FLOPS = 0.8e9
 """What the emulator executes in about a second."""
+
+_ROUNDINGS = 4
+"""fp32 roundings between dP - D as computed and as it is, relative to the largest dP."""
 
 _SHARES = ((2, 2, 3), (2, 2, 2), (2, 2, 1), (1, 2, 2), (1, 2, 1), (1, 1, 2), (1, 1, 1))
 """Batches, key heads and query heads a key head that are kept, the most telling first."""
@@ -178,6 +182,18 @@ class Backward(Attention):
         """float32 accumulation, P and dS rounded to the dtype."""
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, low_precision=problem.dtype)
+
+    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
+        """dS = P∘(dP - D) cancels: a query that sees one key has dP = D exactly, but not after rounding.
+
+        Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
+        dK they add up like a random walk over the queries.
+        """
+        norms = [np.linalg.norm(inputs[n].astype(np.float64), axis=-1).max(initial=0.0) for n in ("dout", "v")]
+        rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
+        q, k = (float(np.abs(inputs[name].astype(np.float64)).max(initial=0.0)) for name in ("q", "k"))
+        queries = problem.integer("T") * problem.integer("NH") / problem.integer("NH_kv")
+        return {"dq": rounding * k, "dk": rounding * q * math.sqrt(queries)}
 
     def flops(self, problem: Problem) -> float:
         """2.5 times forward: five matrix products."""

@@ -145,6 +145,10 @@ class Op(ABC):
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """Outputs (as float64) when intermediates are rounded as a good kernel of this dtype rounds them."""
 
+    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:  # noqa: ARG002 - most ops have none
+        """Absolute fp32 rounding, by output, that cancellation may leave even where the reference is exactly 0."""
+        return {}
+
     @abstractmethod
     def flops(self, problem: Problem) -> float:
         """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""

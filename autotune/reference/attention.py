@@ -5,7 +5,9 @@ O = PV. Backward (Dao et al., FlashAttention, appendix B): P = exp(S - LSE), dV 
 D = rowsum(dO∘O), dS = P∘(dP - D), dQ = scale·dS·K, dK = scale·dSᵀ·Q. Rows without a key give 0 and LSE = -inf.
 """
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from autotune.dtypes import rounded
 
 Arrays = dict[str, NDArray[Any]]
+_THREADS = max(1, min(8, (os.cpu_count() or 1) // 2))
 _ROWS = 512
 """Query rows at a time: bounds the memory of a score matrix."""
 
@@ -26,11 +29,16 @@ def forward(inputs: Arrays, causal: bool, scale: float, low_precision: str | Non
     compute = np.float64 if low_precision is None else np.float32
     q, k, v = (inputs[name] for name in ("q", "k", "v"))
     out, lse = np.zeros(q.shape), np.full(q.shape[:3], -np.inf)
-    for b, h, kv in _heads(q, k):
+
+    def one_head(place: tuple[int, int, int]) -> None:
+        b, h, kv = place
         keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
         for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
             scores = _scores(q[b, h, rows].astype(compute), keys[:seen], scale, causal, rows, q.shape[2], k.shape[2])
             out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], low_precision)
+
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:  # NumPy lets go of the interpreter while it computes
+        list(pool.map(one_head, _heads(q, k)))
     return {"out": out if low_precision is None else rounded(out, low_precision), "lse": lse}
 
 

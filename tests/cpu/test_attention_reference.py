@@ -154,3 +154,20 @@ def test_flops_and_bytes_by_hand() -> None:
 def test_an_unknown_op() -> None:
     with pytest.raises(ProblemError, match="unknown op 'sideways'; known: forward, backward"):
         get_op("sideways")
+
+
+def test_noise_covers_what_cancels_where_a_query_sees_one_key() -> None:
+    problem = BACKWARD.problem(B=1, NH=2, T=50, T_kv=1, HS=64, dtype="fp32")
+    inputs = BACKWARD.inputs(problem, 6)
+    assert (BACKWARD.reference(problem, inputs)["dk"] == 0).all()
+    # The same sums in another order, in fp32, as a kernel computes them.
+    dp = np.einsum("bhid,bhjd->bhij", inputs["dout"], inputs["v"], dtype=np.float32)[..., 0]
+    delta = sum(inputs["dout"][..., i] * inputs["out"][..., i] for i in range(64))
+    ds = np.abs(dp - delta).astype(np.float64) * problem_scale(problem)
+    noise = BACKWARD.noise(problem, inputs)
+    assert 0 < np.abs(ds[..., None] * inputs["k"][:, :, :1]).max() <= noise["dq"] < 1e-4
+    assert np.abs((ds[..., None] * inputs["q"]).sum(axis=2)).max() <= noise["dk"] < 1e-3
+
+
+def problem_scale(problem: Problem) -> float:
+    return BACKWARD.scalars(problem)["scale"]

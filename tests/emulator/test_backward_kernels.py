@@ -14,7 +14,7 @@ from autotune.build.emulator import build_emulator
 from autotune.devices._library import EmulatorLibrary
 from autotune.devices.cpu import CpuDevice
 from autotune.dtypes import numpy_dtype
-from autotune.expected import Expectation, expect
+from autotune.expected import expect
 from autotune.measure import Bench, Verdict
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
@@ -46,24 +46,12 @@ def default(family: Template, problem: Problem, **values: Value) -> dict[str, Va
     return {**Space(family, problem, SPEC).default(), **values}
 
 
-def with_rounding(expectation: Expectation) -> Expectation:
-    """Room for dP - delta, a difference of equal sums where a row sees one key: exact arithmetic gives 0 there."""
-    floor = 2.0**-18  # of sums of HS products of standard normals in fp32
-    return replace(
-        expectation,
-        units=tuple(
-            replace(unit, bound={name: bound + floor for name, bound in unit.bound.items()})
-            for unit in expectation.units
-        ),
-    )
-
-
 def verdict(family: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> Verdict:
     """Run twice on poisoned outputs and workspaces; compare every element with the float64 reference."""
     source = render(family, problem, config, SPEC)
     device = CpuDevice(SPEC, threads=2)
     try:
-        bench = Bench(device, BACKWARD, with_rounding(expect(BACKWARD, problem, seed=1)))
+        bench = Bench(device, BACKWARD, expect(BACKWARD, problem, seed=1))
         return bench.evaluate(build_emulator(source, cache), source.plan, None)
     finally:
         device.close()
