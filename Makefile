@@ -19,7 +19,7 @@ INPUTS := pyproject.toml scripts/setup.sh scripts/install-pycuda.sh
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# //p; s/^#   /  /p' Makefile | head -5
+	@sed -n '1,5{s/^#   /  /; s/^# //; /^#$$/d; p}' Makefile
 	@echo "targets: search test setup dev lint docs pycuda clean"
 
 search: $(BASE)
