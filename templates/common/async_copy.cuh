@@ -8,49 +8,52 @@
 #ifdef AUTOTUNE_EMULATOR
 
 #include <cstring>
-#include <deque>
-#include <unordered_map>
+#include <map>
+#include <mutex>
+#include <vector>
 
-/// Copies are made as late as the program allows, so that one that is not waited for is seen. Until then the
+/// Copies are made as late as the program allows, so that one that is not waited for is seen: until then the
 /// destination holds NaN.
 struct PendingCopy {
-    void* to;
+    void* to;  // null: the end of a group
     const void* from;
     bool valid;
-    bool last;  // of its group
 };
 
-inline std::deque<PendingCopy>& pending_copies()
+/// Of the calling thread, oldest first.
+inline std::vector<PendingCopy>& pending_copies()
 {
-    static thread_local std::unordered_map<const void*, std::deque<PendingCopy>> of_threads;
+    static std::mutex mutex;
+    static std::map<const emulator::Thread*, std::vector<PendingCopy>> of_threads;
+    const std::lock_guard<std::mutex> lock(mutex);
     return of_threads[&emulator::self()];
 }
 
 inline void copy_async(SharedAddress to, const void* from, bool valid)
 {
     memset(reinterpret_cast<void*>(to), 0xff, 16);
-    pending_copies().push_back({reinterpret_cast<void*>(to), from, valid, false});
+    pending_copies().push_back({reinterpret_cast<void*>(to), from, valid});
 }
 
-/// A null destination marks the end of a group, which may be empty.
-inline void commit_copies() { pending_copies().push_back({nullptr, nullptr, false, true}); }
+inline void commit_copies() { pending_copies().push_back({nullptr, nullptr, false}); }
 
 template <int N>
 inline void wait_for_copies()
 {
-    auto& pending = pending_copies();
+    std::vector<PendingCopy>& pending = pending_copies();
     int groups = 0;
-    for (const PendingCopy& copy : pending) groups += copy.last;
-    while (groups > N) {
-        const PendingCopy copy = pending.front();
-        pending.pop_front();
-        groups -= copy.last;
-        if (!copy.to) continue;
-        if (copy.valid)
+    for (const PendingCopy& copy : pending) groups += !copy.to;
+    size_t made = 0;
+    for (; groups > N; ++made) {
+        const PendingCopy& copy = pending[made];
+        if (!copy.to)
+            --groups;
+        else if (copy.valid)
             memcpy(copy.to, copy.from, 16);
         else
             memset(copy.to, 0, 16);
     }
+    pending.erase(pending.begin(), pending.begin() + made);
 }
 
 #else
@@ -64,8 +67,7 @@ __device__ __forceinline__ void copy_async(SharedAddress to, const void* from, b
     uint4 bytes = make_uint4(0, 0, 0, 0);
     if (valid) bytes = *reinterpret_cast<const uint4*>(from);
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(bytes.x), "r"(bytes.y), "r"(bytes.z),
-                 "r"(bytes.w)
-                 : "memory");
+                 "r"(bytes.w));  // no memory clobber: later loads may start before this store
 #endif
 }
 

@@ -58,23 +58,22 @@ __device__ __forceinline__ void ldmatrix_transposed(uint32_t (&to)[4], SharedAdd
 
 #endif
 
-/// Where a lane's row lies for ldmatrix of a 16x16 piece of a tile, the piece at (0, 0): add row * ROW_BYTES (rows in
-/// multiples of 8) and `advance` by 2 chunks for each 16 columns.
+/// Where the row that a lane gives to ldmatrix lies in a tile, for its 16x16 piece at (0, 0): add `Tile::bytes` of a
+/// multiple of 8 rows, and `Tile::advance` by 2 chunks for each 16 columns. mma takes B from neighbouring registers,
+/// hence two orders of the four matrices.
+///
+/// Rows first: (rows 0-7, cols 0-7), (rows 8-15, cols 0-7), (rows 0-7, cols 8-15), (rows 8-15, cols 8-15). An A operand;
+/// or, transposed, two B operands, 16 deep, of the tile's columns 0-7 and 8-15.
 template <class Tile>
-struct LaneRow {
-    /// Matrices in the order (rows 0-7, cols 0-7), (rows 8-15, cols 0-7), (rows 0-7, cols 8-15), (rows 8-15, cols 8-15):
-    /// an A operand; or, transposed, two B operands, 16 deep, side by side.
-    static __device__ __forceinline__ int down_first()
-    {
-        const int lane = threadIdx.x % 32;
-        return Tile::offset(lane % 16, lane / 16);
-    }
+__device__ __forceinline__ int ldmatrix_rows_first()
+{
+    return computed_once(Tile::offset(threadIdx.x % 16, threadIdx.x % 32 / 16));
+}
 
-    /// Matrices in the order (rows 0-7, cols 0-7), (rows 0-7, cols 8-15), (rows 8-15, cols 0-7), (rows 8-15, cols 8-15):
-    /// two B operands, 16 deep, whose columns are the tile's rows 0-7 and 8-15.
-    static __device__ __forceinline__ int across_first()
-    {
-        const int lane = threadIdx.x % 32;
-        return Tile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    }
-};
+/// Columns first: (rows 0-7, cols 0-7), (rows 0-7, cols 8-15), (rows 8-15, cols 0-7), (rows 8-15, cols 8-15). Two B
+/// operands, 16 deep, whose columns are the tile's rows 0-7 and 8-15.
+template <class Tile>
+__device__ __forceinline__ int ldmatrix_cols_first()
+{
+    return computed_once(Tile::offset(threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2));
+}

@@ -41,6 +41,14 @@ struct Scores {
         return query < T && key < T_kv;
     }
 
+    /// How far `key` lies beyond the last key that `query`, one of the matrix, sees: the pair is visible unless this is
+    /// positive. One more for the next key; for the next query, BEYOND_NEXT_QUERY more.
+    __device__ __forceinline__ int beyond(int query, int key) const
+    {
+        return CAUSAL ? key - (query + T_kv - T) : key - (T_kv - 1);
+    }
+    static constexpr int BEYOND_NEXT_QUERY = CAUSAL ? -1 : 0;
+
     /// Whether every query in [query, query_end) sees every key in [key, key_end): the tile needs no mask.
     __device__ __forceinline__ bool all_visible(int query, int query_end, int key, int key_end) const
     {

@@ -14,6 +14,16 @@ __device__ __forceinline__ SharedAddress shared_address(const void* pointer)
     return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
 }
 
+/// x, computed once. Left to itself the compiler reads the thread's number and computes what follows from it again
+/// wherever it is used, even in loops, which saves registers and costs more time than it seems.
+__device__ __forceinline__ int computed_once(int x)
+{
+#ifndef AUTOTUNE_EMULATOR
+    asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /// Rows of COLS 16-bit elements, COLS a multiple of 16, as chunks of 16 bytes. Eight rows of one column of chunks lie
 /// in all 32 banks: either chunks change places within a row (XOR with the row number), or rows are a chunk longer.
 template <int COLS_, bool SWIZZLED_>
@@ -27,7 +37,7 @@ struct SharedTile {
     static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
     static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
 
-    static constexpr int bytes(int rows) { return rows * ROW_BYTES; }
+    static __host__ __device__ constexpr int bytes(int rows) { return rows * ROW_BYTES; }
 
     /// Byte offset of a chunk.
     static __device__ __forceinline__ int offset(int row, int chunk)
@@ -36,10 +46,12 @@ struct SharedTile {
         return row * ROW_BYTES + place * 16;
     }
 
-    /// From the offset of chunk 0 or 1 of a row to that of the chunk `by` (even) further in the same row.
-    static __device__ __forceinline__ int advance(int offset, int by)
+    /// From the address (or offset in the tile) of a row's chunk to that of the chunk `by` further in the same row, where
+    /// `by` is a multiple of a power of two that is larger than the chunk's own number. Tiles start at multiples of 128.
+    template <class Address>
+    static __device__ __forceinline__ Address advance(Address address, int by)
     {
-        if constexpr (!SWIZZLED) return offset + by * 16;
-        return (offset ^ (by % SPAN * 16)) + by / SPAN * SPAN * 16;
+        if constexpr (!SWIZZLED) return address + by * 16;
+        return (address ^ (by % SPAN * 16)) + by / SPAN * SPAN * 16;
     }
 };
