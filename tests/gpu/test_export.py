@@ -1,4 +1,4 @@
-"""Exported files built with nvcc and run on the GPU: they pass, say what they found, and fail when a kernel is wrong."""
+"""Exported files built with nvcc and run on the GPU: right kernels pass, wrong ones fail."""
 
 import re
 import subprocess
