@@ -24,6 +24,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     dtype: options.DTypeOption = None,
     causal: options.CausalOption = None,
     layout: options.LayoutOption = None,
+    M: options.MOption = None,
+    N: options.NOption = None,
+    K: options.KOption = None,
+    mask: options.MaskOption = None,
+    alpha: options.AlphaOption = None,
+    scale: options.ScaleOption = None,
     settings: options.SetOption = None,
     device: Annotated[
         str | None,
@@ -42,7 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
     }  # fmt: skip
     fields = options.field_values(given, settings)
     answer = best(op, device=device, db=db, template=template, reference=reference, **fields)

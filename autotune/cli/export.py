@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
+    AlphaOption,
     BOption,
     CausalOption,
     DTypeOption,
     HSOption,
+    KOption,
     LayoutOption,
+    MaskOption,
+    MOption,
     NHKVOption,
     NHOption,
+    NOption,
+    ScaleOption,
     SetOption,
     TKVOption,
     TOption,
@@ -37,6 +43,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     dtype: DTypeOption = None,
     causal: CausalOption = None,
     layout: LayoutOption = None,
+    M: MOption = None,
+    N: NOption = None,
+    K: KOption = None,
+    mask: MaskOption = None,
+    alpha: AlphaOption = None,
+    scale: ScaleOption = None,
     setting: SetOption = None,
     template: Annotated[Path | None, typer.Option("--template", help="A family of your own (.cu.j2).")] = None,
     reference: Annotated[
@@ -60,7 +72,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     options = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
     }  # fmt: skip
     fields = field_values(options, setting)
     written = export(

@@ -33,7 +33,29 @@ CausalOption = Annotated[
 ]
 LayoutOption = Annotated[
     list[str] | None,
-    typer.Option("--layout", help="Where things are in memory: bthd, bhtd or packed.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--layout",
+        help="Where things are in memory: bthd, bhtd or packed; of matmul, A and B as nn, nt, tn or tt.",
+        rich_help_panel=_PANEL,
+    ),
+]
+MOption = Annotated[list[str] | None, typer.Option("--M", help="matmul: rows of A and C.", rich_help_panel=_PANEL)]
+NOption = Annotated[list[str] | None, typer.Option("--N", help="matmul: columns of B and C.", rich_help_panel=_PANEL)]
+KOption = Annotated[
+    list[str] | None, typer.Option("--K", help="matmul: columns of A, rows of B.", rich_help_panel=_PANEL)
+]
+MaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask", help="matmul: triangle that matters: none, c_lower, a_lower or a_upper.", rich_help_panel=_PANEL
+    ),
+]
+AlphaOption = Annotated[
+    list[str] | None, typer.Option("--alpha", help="matmul: factor of the product.", rich_help_panel=_PANEL)
+]
+ScaleOption = Annotated[
+    list[str] | None,
+    typer.Option("--scale", help="softmax, softmax_backward: factor of the scores.", rich_help_panel=_PANEL),
 ]
 SetOption = Annotated[
     list[str] | None,

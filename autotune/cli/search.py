@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
+    AlphaOption,
     BOption,
     CausalOption,
     DTypeOption,
     HSOption,
+    KOption,
     LayoutOption,
+    MaskOption,
+    MOption,
     NHKVOption,
     NHOption,
+    NOption,
+    ScaleOption,
     SetOption,
     TKVOption,
     TOption,
@@ -30,7 +36,11 @@ _PROBLEM, _SEARCH, _WHERE = "Problem", "Search", "Where"
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     op: Annotated[
         str | None,
-        typer.Option("--op", help="forward, backward, or the op of your own --template.", rich_help_panel=_PROBLEM),
+        typer.Option(
+            "--op",
+            help="forward, backward, matmul, softmax, softmax_backward, or the op of your own --template.",
+            rich_help_panel=_PROBLEM,
+        ),
     ] = None,
     B: BOption = None,
     NH: NHOption = None,
@@ -41,6 +51,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     dtype: DTypeOption = None,
     causal: CausalOption = None,
     layout: LayoutOption = None,
+    M: MOption = None,
+    N: NOption = None,
+    K: KOption = None,
+    mask: MaskOption = None,
+    alpha: AlphaOption = None,
+    scale: ScaleOption = None,
     settings: SetOption = None,
     template: Annotated[
         list[str] | None,
@@ -108,7 +124,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
     }  # fmt: skip
     choices = field_choices(given, settings)
     problems = list(field_products(choices))

@@ -6,6 +6,9 @@ inputs, keys that a query does not see are not read and may hold anything; in th
 
 from typing import Any
 
+import numpy as np
+
+from autotune.dtypes import epsilon
 from autotune.ops.base import Arrays, Field, Op, contiguous
 from autotune.plan import Role, TensorSpec
 from autotune.problem import Problem
@@ -136,6 +139,11 @@ class SoftmaxBackward(RowOp):
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float32, dS rounded to the dtype."""
         return {"d_scores": self._gradient(problem, inputs, problem.dtype)}
+
+    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
+        """dP - rowsum(P∘dP) cancels where one weight is nearly 1: some fp32 roundings of the largest dP."""
+        scale, largest = abs(float(problem["scale"])), np.nanmax(np.abs(inputs["d_weights"].astype(np.float64)))
+        return {"d_scores": float(4 * epsilon("fp32") * scale * largest)}
 
     @staticmethod
     def _gradient(problem: Problem, inputs: Arrays, low_precision: str | None) -> Any:

@@ -19,7 +19,9 @@ _WHY = {
     "interrupted": "interrupted",
 }
 _OPTIONS = {"NH_kv": "--NH-kv", "T_kv": "--T-kv"}
-_OWN_OPTIONS = frozenset({"B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "layout"})
+_OWN_OPTIONS = frozenset(
+    {"B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "layout", "M", "N", "K", "mask", "alpha", "scale"}
+)
 
 
 def table_columns(result: SearchResult) -> list[str]:
