@@ -20,7 +20,7 @@ from autotune.store.records import StoredMeasurement
 
 Stopped = Literal["trials", "timeout", "exhausted", "interrupted"]
 
-PATIENCE = 20
+PATIENCE = 8
 """Asks in a row that may be invalid or known before a random unseen candidate is taken."""
 
 _TICK_S = 0.5

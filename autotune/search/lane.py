@@ -46,7 +46,7 @@ class Lane:
         self._jobs: Queue[Callable[[], None] | None] = Queue()
         self._idle = threading.Event()
         self._closing = False
-        self.best_ms: float | None = None
+        self._best_ms: float | None = None
         self.busy_seconds = 0.0
         # The worker dies with the thread that started it, so all of its life belongs to this one.
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
@@ -60,6 +60,10 @@ class Lane:
     def put(self, artifact: Artifact, plan: LaunchPlan, done: Done) -> None:
         """Queue a candidate; `done` is called in the lane's thread with its verdict and seconds on the device."""
         self._jobs.put(partial(self._evaluate, artifact, plan, done))
+
+    def note_best(self, ms: float) -> None:
+        """The best time known: later candidates are given up when they are clearly slower."""
+        self._best_ms = ms if self._best_ms is None else min(ms, self._best_ms)
 
     def retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
         """Time verified candidates interleaved, after what is queued; waits for the result.
@@ -109,6 +113,8 @@ class Lane:
         verdict = self._judge(artifact, plan)
         seconds = time.monotonic() - start
         self.busy_seconds += seconds
+        if verdict.outcome is Outcome.OK and verdict.timing is not None:
+            self.note_best(verdict.timing.median_ms)  # the next candidate may begin before anyone else says so
         done(verdict, seconds)
 
     def _judge(self, artifact: Artifact, plan: LaunchPlan) -> Verdict:
@@ -134,5 +140,5 @@ class Lane:
     def _budget(self) -> TimingBudget | None:
         if not self._timed:
             return None
-        best = self.best_ms
+        best = self._best_ms
         return TimingBudget(give_up_above_ms=None if best is None else GIVE_UP_FACTOR * best)

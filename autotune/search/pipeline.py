@@ -130,7 +130,7 @@ class Pipeline:
 
     def note_best(self, ms: float) -> None:
         """Lets the lane give up early on what is slower."""
-        self._lane.best_ms = ms
+        self._lane.note_best(ms)
 
     def load(self) -> Load:
         """Builds running or queued, candidates waiting for the device, seconds spent on both."""

@@ -12,6 +12,7 @@ from autotune.devices.messages import Opened
 from autotune.devices.open import CpuOpener, DeviceOpener
 from autotune.errors import UsageError
 from autotune.measurement import Measurement
+from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.search.budget import Budget, Clock
@@ -23,6 +24,7 @@ from autotune.search.families import Families
 from autotune.search.finalists import hold_final
 from autotune.search.interrupt import interruptible
 from autotune.search.ledger import Entry, Ledger
+from autotune.search.neighbours import neighbours
 from autotune.search.pipeline import Pipeline, Task
 from autotune.search.records import Records
 from autotune.search.result import SearchResult
@@ -106,8 +108,13 @@ class Session:
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
             lambda seen: make_strategy(options.sampler, families, seen, options.seed),
-            first=families.defaults() if learns else (), startup=STARTUP if learns else 0,
+            first=self._first() if learns else (), startup=STARTUP if learns else 0,
         )  # fmt: skip
+
+    def _first(self) -> tuple[Candidate, ...]:
+        """Each family's default, and what won nearby."""
+        exact = get_op(self.records.problem.op).exact_fields
+        return (*self.families.defaults(), *neighbours(self.records, self.families, exact))
 
     def _rule_out(self, candidate: Candidate, why: str) -> None:
         measurement = Measurement(Outcome.INFEASIBLE, why)

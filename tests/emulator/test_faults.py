@@ -22,7 +22,8 @@ EXPECTED = {
     "none": (Outcome.OK, ""),
     "illegal": (Outcome.LAUNCH_ERROR, "illegal write"),
     "endless": (Outcome.TIMEOUT, "no result within 4 s"),
-    "abort": (Outcome.CRASH, "SIGABRT"),
+    "abort": (Outcome.LAUNCH_ERROR, "abort"),
+    "killed": (Outcome.CRASH, "SIGKILL"),
     "trap": (Outcome.LAUNCH_ERROR, "trap"),
     "syntax": (Outcome.COMPILE_ERROR, "nothing_of_this_name"),
     "static_smem": (Outcome.INFEASIBLE, "asks for 234096 bytes of shared memory"),
@@ -80,7 +81,7 @@ def test_the_search_went_on_and_the_right_one_won(found: Found) -> None:
     assert len(result.table) == 1
     assert result.estimated
     assert result.outcomes == {
-        Outcome.OK: 1, Outcome.LAUNCH_ERROR: 2, Outcome.TIMEOUT: 1, Outcome.CRASH: 1, Outcome.COMPILE_ERROR: 1,
+        Outcome.OK: 1, Outcome.LAUNCH_ERROR: 3, Outcome.TIMEOUT: 1, Outcome.CRASH: 1, Outcome.COMPILE_ERROR: 1,
         Outcome.INFEASIBLE: 2, Outcome.WRONG_RESULT: 6,
     }  # fmt: skip
 
