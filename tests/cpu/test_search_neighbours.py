@@ -1,0 +1,52 @@
+"""A search begins with what won for problems nearby."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.candidate import Candidate
+from autotune.problem import Problem
+from autotune.search import neighbours as module
+from autotune.search.families import Families
+from autotune.search.neighbours import neighbours
+from autotune.search.records import Records
+from autotune.store import Store, open_store
+from tests.search_doubles import IDENTITY, PROBLEM, family, took
+
+EXACT = ("HS", "dtype", "causal", "layout")
+FAMILY = family(A=(1, 2), B=(1, 2))
+VALID = [FAMILY.candidate(config) for config in FAMILY.space.configs()]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(module, "shipped_winners", lambda: ())
+    return open_store(tmp_path / "near.db")
+
+
+def won(store: Store, problem: Problem, candidate: Candidate, ms: float = 1.0) -> None:
+    store.record(IDENTITY, problem, candidate, "hash", took(ms))
+
+
+def test_nearest_first_and_only_of_alike_problems(store: Store) -> None:
+    won(store, PROBLEM.replace(T=1024, T_kv=1024), VALID[1])
+    won(store, PROBLEM.replace(T=128, T_kv=128), VALID[2])
+    won(store, PROBLEM.replace(HS=128), VALID[3])
+    won(store, PROBLEM.replace(causal=False), VALID[0])
+    found = neighbours(Records(store, IDENTITY, PROBLEM), Families([FAMILY]), EXACT)
+    assert found == (VALID[2], VALID[1])
+
+
+def test_other_versions_and_invalid_configurations_are_left_out(store: Store) -> None:
+    old = Candidate(VALID[1].template, "another hash", VALID[1].values)
+    won(store, PROBLEM.replace(T=128), old)
+    narrow = family(valid=lambda config: config != VALID[2].config, A=(1, 2), B=(1, 2))
+    won(store, PROBLEM.replace(T=256), VALID[2])
+    assert neighbours(Records(store, IDENTITY, PROBLEM), Families([narrow]), EXACT) == ()
+
+
+def test_at_most_a_few_and_each_once(store: Store) -> None:
+    for i, T in enumerate((128, 256, 512, 1024, 2048)):
+        won(store, PROBLEM.replace(T=T), VALID[i // 2])
+    found = neighbours(Records(store, IDENTITY, PROBLEM), Families([FAMILY]), EXACT)
+    assert found == (VALID[0], VALID[1], VALID[2])
