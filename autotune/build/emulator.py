@@ -16,14 +16,18 @@ _BINARY = "kernel.so"
 _TRANSLATED = "translated"
 
 
-def build_emulator(source: KernelSource, cache: BuildCache, *, timeout_s: float = 120.0) -> Artifact:
+def build_emulator(
+    source: KernelSource, cache: BuildCache, *, traced: bool = False, timeout_s: float = 120.0
+) -> Artifact:
     """The shared library of a rendered source, from the cache or built now.
+
+    `traced`: one that reports every access, for `autotune.check`.
 
     Raises:
         CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
         BuildError: there is no compiler, or it could not run.
     """
-    support = emulator_support(cache.root)
+    support = emulator_support(cache.root, traced)
     kernels = source.plan.kernels
     recipe = Recipe(
         "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, *kernels)

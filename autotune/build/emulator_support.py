@@ -29,6 +29,17 @@ _FLAGS = (
     "-fstack-clash-protection",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
 )  # fmt: skip
+_TRACED_FLAGS = (
+    # Calls at every access, every basic block, every misaligned address and every index that an array does not have.
+    # The functions called are the emulator's own: no sanitizer's runtime is linked.
+    "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-fsanitize-coverage=trace-pc",
+    "-fsanitize=alignment,bounds",
+    # A vector's load stays one access; what lanes do together keeps one place in the code; source lines are known.
+    "-fno-tree-sra", "-fno-ipa-sra", "-fno-tree-vectorize", "-fno-thread-jumps", "-fno-store-merging", "-g1",
+    "-DEMULATOR_TRACE",
+)  # fmt: skip
+_TRACED_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc")
+_TRAPS = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
 _X86_64_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 
 
@@ -41,6 +52,7 @@ class Support:
     compiler: Compiler
     flags: tuple[str, ...]
     includes: tuple[str, ...]  # options
+    traced: bool = False
 
     def command(self, source: str, binary: str) -> list[str]:
         """How to make a shared library of a translated source."""
@@ -48,27 +60,32 @@ class Support:
         prelude = ("-include", str(self.folder / PRELUDE))
         exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
         output = ("-shared", exports, "-o", binary)
-        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, source, *objects]
+        libraries = _TRACED_LIBRARIES if self.traced else ()
+        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, source, *objects, *libraries]
 
 
-def emulator_flags() -> tuple[str, ...]:
+def emulator_flags(traced: bool = False) -> tuple[str, ...]:
     """Compiler options of every emulated build. They name the processor's level, never the processor."""
-    return (*_FLAGS, *_processor_flags())
+    if not traced:
+        return (*_FLAGS, *_processor_flags())
+    return (*(flag for flag in _FLAGS if flag not in _TRAPS), *_processor_flags(), *_TRACED_FLAGS)
 
 
-def emulator_support(root: Path) -> Support:
+def emulator_support(root: Path, traced: bool = False) -> Support:
     """The shared part from the cache folder `root`, built there if it is missing (about two seconds).
+
+    `traced`: that of builds which report every access (`autotune.check`).
 
     Raises:
         BuildError: there is no compiler, no CUDA header, or the build failed.
     """
     compiler = find_gxx()
     includes = _include_options(cuda_include_dirs())
-    key = _key(str(compiler), includes)
+    key = _key(str(compiler), includes, traced)
     folder = root / "emulator-support" / key
     if not (folder / "complete").is_file():
-        _build_once(folder, compiler, includes)
-    return Support(folder, key, compiler, emulator_flags(), includes)
+        _build_once(folder, compiler, includes, traced)
+    return Support(folder, key, compiler, emulator_flags(traced), includes, traced)
 
 
 @cache
@@ -88,8 +105,8 @@ def _include_options(cuda: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 @cache
-def _key(compiler: str, includes: tuple[str, ...]) -> str:
-    digest = hashlib.sha256("\0".join([compiler, *includes, *emulator_flags()]).encode())
+def _key(compiler: str, includes: tuple[str, ...], traced: bool) -> str:
+    digest = hashlib.sha256("\0".join([compiler, *includes, *emulator_flags(traced)]).encode())
     for path in _inputs(includes):
         digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:32]
@@ -103,25 +120,27 @@ def _inputs(includes: tuple[str, ...]) -> Iterator[Path]:
             yield from sorted(Path(option.removeprefix("-isystem")).glob("cuda_[bf][fp]*16.h*"))
 
 
-def _build_once(folder: Path, compiler: Compiler, includes: tuple[str, ...]) -> None:
+def _build_once(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (folder.parent / f"{folder.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "complete").is_file():
-                _build(folder, compiler, includes)
+                _build(folder, compiler, includes, traced)
     except OSError as error:
         raise BuildError(f"cannot write the build cache {folder.parent}: {error}; set AUTOTUNE_CACHE") from error
 
 
-def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...]) -> None:
+def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     workspace = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n')
-        options = (*emulator_flags(), *includes)
-        runtime = [option for option in options if not option.startswith("-fsanitize")]
-        sources = [str(path) for path in sorted((EMULATOR / "runtime").glob("*.cpp"))]
+        options = (*emulator_flags(traced), *includes)
+        plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
+        runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
+        parts = ("runtime", "trace") if traced else ("runtime",)
+        sources = [str(path) for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
         _compile([str(compiler.path), *runtime, "-c", *sources], workspace)
         header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
         _compile([str(compiler.path), *options, *header], workspace)

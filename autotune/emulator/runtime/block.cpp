@@ -1,4 +1,5 @@
 // Setting up a launch's threads and warps, and one block after the other.
+#include "hooks.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -58,6 +59,7 @@ void prepare(Worker& worker, Launch& launch) {
   block.arguments = launch.arguments;
   block.worker = &worker;
   block.current = &current;
+  EMULATOR_TRACED(trace::prepare(worker, launch);)
 }
 
 void run_block(Worker& worker, uint64_t number) {
@@ -66,7 +68,9 @@ void run_block(Worker& worker, uint64_t number) {
   reset(block);
   worker.shared.poison();
   poison_static_shared(worker);
+  EMULATOR_TRACED(worker.tracer->begin_block(number);)
   run_threads(block);
+  EMULATOR_TRACED(worker.tracer->end_block();)
 }
 
 }  // namespace emulator

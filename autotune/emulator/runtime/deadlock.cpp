@@ -1,6 +1,7 @@
 // How a deadlock is told.
 #include <stdio.h>
 
+#include "hooks.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -42,6 +43,7 @@ void deadlock(Block& block) {
   describe(first, sizeof first, *one);
   if (other) describe(second, sizeof second, *other);
   current = const_cast<Thread*>(one);
+  EMULATOR_TRACED(trace::report_deadlock(block, *one, other);)
   fail("deadlock: %s%s%s, and %u of %u threads have exited", first, other ? ", " : "", second,
        block.threads_total - waiting, block.threads_total);
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "hooks.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -28,6 +29,7 @@ void run_blocks(Worker& here, Launch& launch, uint64_t blocks) {
       run_block(here, number);
     }
   }
+  EMULATOR_TRACED(here.tracer->end_launch();)
   current = nullptr;
   worker = nullptr;
 }
@@ -67,6 +69,7 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
     return refuse(*result, "kernel %s takes %zu bytes of arguments, its launch passes %zu", kernel,
                   entry->argument_bytes, argument_bytes);
   *result = Result{};
+  EMULATOR_TRACED(trace::begin_launch();)
   Launch launch;
   launch.entry = entry;
   launch.arguments = arguments;

@@ -97,6 +97,8 @@ bool SharedMemory::contains_guard(const void* address) const {
   return mapping_ && byte >= mapping_ && byte < mapping_ + mapped_ + 2 * page();
 }
 
+size_t SharedMemory::mapping_bytes() const { return mapping_ ? mapped_ + 2 * page() : 0; }
+
 namespace {
 
 // This library's thread-local variables, in this OS thread.

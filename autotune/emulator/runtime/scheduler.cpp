@@ -3,6 +3,7 @@
 
 #include "emulator/barrier.hpp"
 #include "emulator/warp.hpp"
+#include "hooks.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -60,6 +61,7 @@ void suspend(Thread& thread) {
 }
 
 void complete(Barrier& barrier, Block& block) {
+  EMULATOR_TRACED(block.worker->tracer->complete(barrier, block);)
   block.barriers_waited_at &= ~(1u << (&barrier - block.barriers));
   barrier.last_count = barrier.count;
   barrier.last_all = barrier.all;
@@ -89,6 +91,7 @@ void count_arrival(Block& block, Barrier& barrier, unsigned threads, int predica
 }
 
 void complete(Warp& warp, WarpOperation& operation, Block& block) {
+  EMULATOR_TRACED(block.worker->tracer->complete(warp, operation);)
   if (operation.combine) operation.combine(warp.items, operation.arrived);
   for (uint32_t rest = operation.arrived; rest; rest &= rest - 1) {
     Thread* thread = warp.threads + __builtin_ctz(rest);
@@ -141,7 +144,9 @@ Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const cha
   Thread& thread = self();
   Block& block = *thread.block;
   Barrier& barrier = block.barriers[id & 15];
+  EMULATOR_TRACED(thread.pc = __builtin_return_address(0);)
   count_arrival(block, barrier, threads, predicate, place);
+  EMULATOR_TRACED(block.worker->tracer->arrive(barrier, thread, true, thread.pc);)
   if (is_complete(barrier, block)) {
     complete(barrier, block);
     return barrier;
@@ -159,6 +164,7 @@ void arrive_at_barrier(unsigned id, unsigned threads, Place place) {
   Block& block = *self().block;
   Barrier& barrier = block.barriers[id & 15];
   count_arrival(block, barrier, threads, 0, place);
+  EMULATOR_TRACED(block.worker->tracer->arrive(barrier, self(), false, __builtin_return_address(0));)
   if (is_complete(barrier, block)) complete(barrier, block);
 }
 
@@ -166,9 +172,12 @@ void warp_operation(uint32_t mask, void* item, Combine combine, const char* name
   Thread& thread = self();
   Warp& warp = *thread.warp;
   uint32_t bit = 1u << thread.lane;
+  EMULATOR_TRACED(thread.pc = __builtin_return_address(0); thread.block->worker->tracer->arrive(thread, name, thread.pc);)
+  EMULATOR_TRACED(if (!(mask & bit)) thread.block->worker->tracer->report(trace::wrong_mask, thread, nullptr, mask);)
   if (!(mask & bit))
     fail("%s at %s:%d is called by lane %u, which its mask 0x%08x does not name", name, place.file, place.line,
          thread.lane, mask);
+  EMULATOR_TRACED(trace::report_mixture(warp, thread, mask, name);)
   WarpOperation& operation = find_operation(warp, mask, combine, name, place);
   operation.arrived |= bit;
   warp.items[thread.lane] = item;
@@ -185,6 +194,7 @@ void warp_operation(uint32_t mask, void* item, Combine combine, const char* name
 
 uint32_t active_lanes(Place place) {
   Thread& thread = self();
+  EMULATOR_TRACED(thread.pc = __builtin_return_address(0);)
   thread.state = State::gathering;
   thread.place = place;
   thread.block->gathering.push(&thread);

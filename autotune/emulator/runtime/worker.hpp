@@ -28,6 +28,8 @@ class Stacks {
     unused_.push_back(stack);
   }
   bool is_guard(const void* address) const;
+  const char* memory() const { return memory_; }
+  size_t bytes() const { return bytes_; }
 
  private:
   std::vector<Stack> stacks_;
@@ -44,6 +46,8 @@ class SharedMemory {
   void poison();
   unsigned char* start() const { return start_; }
   bool contains_guard(const void* address) const;
+  const unsigned char* mapping() const { return mapping_; }  // with the guard pages
+  size_t mapping_bytes() const;
 
  private:
   unsigned char* mapping_ = nullptr;
@@ -62,7 +66,16 @@ struct Launch {
   Result* result;
 };
 
+#ifdef EMULATOR_TRACE
+namespace trace {
+class Tracer;
+}
+#endif
+
 struct Worker {
+#ifdef EMULATOR_TRACE
+  trace::Tracer* tracer;
+#endif
   Launch* launch;
   Block block;
   std::vector<Thread> threads;

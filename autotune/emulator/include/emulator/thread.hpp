@@ -38,6 +38,9 @@ struct Thread {
   const char* waits_in;  // "__syncthreads"
   uint32_t waits_mask;   // of a warp operation; result of a gathering
   Place place;
+#ifdef EMULATOR_TRACE
+  const void* pc;  // where it called what it waits in
+#endif
 };
 
 // First in, first out.

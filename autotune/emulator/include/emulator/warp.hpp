@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "thread.hpp"
+#include "trace.hpp"
 
 namespace emulator {
 
@@ -187,6 +188,7 @@ inline void warp_compute(T& item, const char* name, Place place = EMULATOR_HERE)
   warp_operation(
       0xffffffffu, &item,
       [](void* const items[32], uint32_t lanes) {
+        [[maybe_unused]] Untraced computing_for_others;
         T* typed[32];
         for (int lane = 0; lane < 32; ++lane) typed[lane] = lanes >> lane & 1 ? static_cast<T*>(items[lane]) : nullptr;
         compute(typed);

@@ -1,0 +1,176 @@
+"""Running a launch plan traced: every access of every emulated thread is seen.
+
+```
+artifact = build_emulator(source, cache, traced=True)
+trace = trace_plan(artifact, source.plan, images, tensors)
+trace.kernels[0].sectors("global load"), trace.kernels[0].conflicts, trace.findings
+```
+`images` are the input storages as 1-D arrays (`autotune.expected.expect(...).images`, or `images_of` here, which
+computes no reference). Counters of a `KernelTrace` are of its traced blocks; `KernelTrace.scale` leads to all blocks.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.build.artifact import Artifact
+from autotune.check.arithmetic import count_arithmetic
+from autotune.check.findings import describe
+from autotune.check.library import RawPlace, TracedLibrary
+from autotune.check.lines import Lines, call_site
+from autotune.check.memory import MARGIN, TracedMemory
+from autotune.check.model import Arithmetic, KernelTrace, LineCounters, Operation, Place, Trace
+from autotune.check.sampling import sample_blocks
+from autotune.dtypes import numpy_dtype
+from autotune.errors import LaunchError
+from autotune.expected import covered
+from autotune.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
+from autotune.values import DTYPE_SIZE
+
+SAMPLED_BLOCKS = 6
+"""Blocks of each launch that are traced in full, unless said otherwise."""
+
+_OPERATIONS: tuple[Operation, ...] = (
+    "global load", "global store", "global atomic", "shared load", "shared store", "shared atomic", "barrier",
+    "warp barrier", "shuffle", "vote", "tensor", "matrix load", "other", "async copy",
+)  # fmt: skip
+
+
+def trace_plan(
+    artifact: Artifact,
+    plan: LaunchPlan,
+    images: Mapping[str, NDArray[Any]],
+    tensors: Sequence[TensorSpec] = (),
+    *,
+    blocks: int | None = SAMPLED_BLOCKS,
+    threads: int = 2,
+    arithmetic: bool = True,
+) -> Trace:
+    """Run all steps of a plan once, on memory that nobody has written but for the inputs.
+
+    Args:
+        artifact: of `build_emulator(..., traced=True)`.
+        plan: buffers and steps.
+        images: 1-D content of each input buffer, by name.
+        tensors: what lies in the buffers; accesses between tensors are then told.
+        blocks: of each launch are traced in full; None: all. Of the others only global memory is looked at.
+        threads: OS threads.
+        arithmetic: also count arithmetic operations (needs a disassembly, about 0.1 s).
+
+    Raises:
+        LaunchError: the binary cannot be loaded or there is not enough memory. A failing kernel is a finding.
+        BuildError: addr2line or objdump is missing.
+    """
+    run = _Run(artifact, plan, images, tensors)
+    started = time.monotonic()
+    with closing(run.library):
+        return run.trace(blocks, threads, arithmetic, started)
+
+
+class _Run:
+    def __init__(
+        self,
+        artifact: Artifact,
+        plan: LaunchPlan,
+        images: Mapping[str, NDArray[Any]],
+        tensors: Sequence[TensorSpec],
+    ) -> None:
+        self._plan = plan
+        self._artifact = artifact
+        self._memory = {buffer.name: _filled(buffer, images.get(buffer.name)) for buffer in plan.buffers}
+        self._covered = {buffer.name: _covered(buffer, tensors) for buffer in plan.buffers}
+        self._lines = Lines(artifact.path)
+        self.library = TracedLibrary(artifact.path, [self._place(buffer) for buffer in plan.buffers])
+
+    def trace(self, blocks: int | None, threads: int, arithmetic: bool, started: float) -> Trace:
+        kernels: list[KernelTrace] = []
+        failure = ""
+        truncated = 0
+        for step in self._plan.steps:
+            if isinstance(step, Zero):
+                self._zero(step.buffer)
+                continue
+            sampled = sample_blocks(step.grid, blocks)
+            failure = self._launch(step, sampled, threads)
+            truncated += self.library.totals().dropped
+            kernels.append(self._counters(step, len(kernels), sampled, arithmetic))
+            if failure:
+                break
+        findings = describe(self._plan, self.library.findings(), self._lines, failure)
+        seconds = time.monotonic() - started
+        return Trace(tuple(kernels), findings, not failure, failure, truncated, seconds)
+
+    def _place(self, buffer: Buffer) -> RawPlace:
+        mask = self._covered[buffer.name]
+        start = None if mask is None else mask.ctypes.data
+        address = self._memory[buffer.name].address
+        return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPE_SIZE[buffer.dtype], buffer.role == "input")
+
+    def _zero(self, name: str) -> None:
+        self._memory[name].fill(0)
+        self.library.set_written([buffer.name for buffer in self._plan.buffers].index(name))
+
+    def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> str:
+        self.library.sample(sampled)
+        addresses = {name: memory.address for name, memory in self._memory.items()}
+        arguments = pack_arguments(step.args, addresses)
+        failure = self.library.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
+        if failure is None:
+            return ""
+        said = failure.message or f"illegal {failure.access} at an address far from every buffer"
+        return f"{said}, in block {failure.block}, thread {failure.thread}" if failure.in_kernel else said
+
+    def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
+        stats, totals = self.library.stats(), self.library.totals()
+        recorded = totals.logged / (totals.logged + totals.dropped) if totals.logged else 1.0
+        made = totals.full * recorded
+        scale = (totals.full + totals.light) / made if made else step_blocks(step) / len(sampled)
+        entered = self.library.entered()
+        executed = Counter({int(at): int(entered[at]) for at in np.flatnonzero(entered)})
+        counted = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else Arithmetic()
+        return KernelTrace(
+            step.kernel, index, step_blocks(step), step.threads, sampled, scale, self._line_counters(stats), counted
+        )
+
+    def _line_counters(self, stats: NDArray[Any]) -> tuple[LineCounters, ...]:
+        self._lines.resolve(call_site(int(pc)) for pc in stats["pc"])
+        groups: dict[tuple[Place, int, int], list[int]] = {}
+        for i, stat in enumerate(stats):
+            place = self._lines.place(call_site(int(stat["pc"])))
+            groups.setdefault((place, int(stat["operation"]), int(stat["bytes"])), []).append(i)
+        rows = [_line(key, stats[members]) for key, members in groups.items()]
+        return tuple(sorted(rows, key=lambda row: (row.place.line, row.place.inner, row.operation)))
+
+
+def _line(key: tuple[Place, int, int], stats: NDArray[Any]) -> LineCounters:
+    place, operation, nbytes = key
+    names = ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
+    sums = {name: int(stats[name].sum()) for name in names}
+    return LineCounters(place, _OPERATIONS[operation], nbytes, worst=int(stats["worst"].max()), **sums)
+
+
+def step_blocks(step: Launch) -> int:
+    """Blocks of a launch."""
+    return step.grid[0] * step.grid[1] * step.grid[2]
+
+
+def _filled(buffer: Buffer, image: NDArray[Any] | None) -> TracedMemory:
+    memory = TracedMemory(buffer.nbytes)
+    if image is not None:
+        if image.dtype != numpy_dtype(buffer.dtype) or image.size > buffer.elements:
+            raise LaunchError(f"buffer {buffer.name} holds {buffer.elements} {buffer.dtype}, got {image.shape}")
+        memory.array(image.dtype)[: image.size] = image.reshape(-1)
+    return memory
+
+
+def _covered(buffer: Buffer, tensors: Sequence[TensorSpec]) -> NDArray[np.bool_] | None:
+    members = tuple(tensor for tensor in tensors if tensor.storage == buffer.name)
+    if not members:
+        return None
+    mask = covered(buffer.elements, members)
+    return None if mask.all() else mask

@@ -1,0 +1,114 @@
+// The tracer of one OS thread: it sees every access and every synchronisation of the block that runs there.
+#pragma once
+
+#include <stdint.h>
+
+#include <memory>
+#include <vector>
+
+#include "../runtime/worker.hpp"
+#include "findings.hpp"
+#include "order.hpp"
+#include "requests.hpp"
+#include "shadow.hpp"
+
+namespace emulator::trace {
+
+enum class Access : uint8_t { read, write, atomic, exchange };  // the last: an atomic operation that ignores what was there
+
+// One access on its way through the checks.
+struct Touch {
+  uintptr_t address;
+  uint32_t bytes;
+  Access access;
+  bool asynchronous;  // the write of a copy that is under way
+  uint32_t pc;
+  uint32_t thread;
+};
+
+class Session;
+
+class Tracer {
+ public:
+  explicit Tracer(Worker& worker);
+
+  void begin_launch(Launch& launch);
+  void end_launch();
+  void begin_block(uint64_t number);
+  void end_block();
+
+  bool is_full() const { return full_; }
+  bool is_muted() const { return muted_ != 0; }
+  void mute() { ++muted_; }
+  void unmute() { --muted_; }
+
+  void touch(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous = false);
+  void copied(uintptr_t address, uint32_t bytes);  // an asynchronous copy has been waited for
+
+  // `pc`: where the thread called; after the runtime has counted the arrival.
+  void arrive(Barrier& barrier, const Thread& thread, bool waits, const void* pc);
+  void arrive(const Thread& thread, const char* name, const void* pc);
+  // Before the runtime lets the waiting threads go on.
+  void complete(Barrier& barrier, Block& block);
+  void complete(const Warp& warp, const WarpOperation& operation);
+
+  // A thread that waits for ever, or calls what it must not; `other` does something else.
+  void report(Kind kind, const Thread& thread, const Thread* other, uint32_t mask);
+  void misaligned_access(uintptr_t address, uint32_t alignment, bool is_write, const void* pc);
+  void bad_index(int64_t index, uint32_t bound, const void* pc);
+  void enter(const void* pc);  // a basic block of code
+  void fence() { fenced_ = true; }
+
+  uint32_t place(const void* pc) const;
+
+ private:
+  void touch_shared(const Touch& touch, uint32_t space, uintptr_t start, uint32_t first_cell);
+  void read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
+  void write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
+  void touch_global(const Touch& touch);
+  void touch_buffer(const Touch& touch, uint32_t index);
+  void visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t index, int64_t offset);
+  bool is_before(const Visit& visit, uint16_t thread, uint32_t now) const;
+  Finding finding(Kind kind, uint32_t pc, uint32_t thread) const;
+  void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset);
+  void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset, const Earlier& earlier);
+  void log(const Touch& touch, Operation operation);
+  void log_meeting(const Thread& thread, Operation operation, uint32_t pc);
+  void find_code();
+
+  Worker& worker_;
+  uintptr_t base_ = 0;          // of the library
+  uintptr_t stacks_ = 0, stack_bytes_ = 0;
+  uintptr_t shared_ = 0, shared_bytes_ = 0, shared_guard_ = 0, shared_guard_bytes_ = 0;
+  uintptr_t static_ = 0, static_bytes_ = 0;
+  bool full_ = false;
+  unsigned muted_ = 0;
+  uint64_t number_ = 0;         // of the block
+  uint32_t launch_ = 0;
+  uint32_t last_buffer_ = 0;
+  uint64_t light_accesses_ = 0, full_accesses_ = 0;
+  Order order_;
+  SharedShadow shadow_;
+  Requests requests_;
+  struct Phase {
+    uint32_t pc, thread;
+  };
+  Phase phases_[16];                    // of each barrier: where its first thread arrived
+  bool fenced_ = false;                 // a thread of this block has executed __threadfence
+  std::vector<bool> known_blocks_;      // whose writes this block may rely on
+  std::vector<uint32_t> entered_;       // by offset of code: executions in full blocks
+};
+
+void begin_launch();
+void prepare(Worker& worker, Launch& launch);
+
+// Every thread of the block waits; `one` is among them, and `other` waits for something else.
+void report_deadlock(const Block& block, const Thread& one, const Thread* other);
+
+// Whether lanes of a warp are about to meet in different operations: reported, before the runtime ends the launch.
+void report_mixture(const Warp& warp, const Thread& thread, uint32_t mask, const char* name);
+
+// The tracer of the kernel that runs on this OS thread, or null.
+inline Tracer* here() { return worker ? worker->tracer : nullptr; }
+
+}  // namespace emulator::trace
