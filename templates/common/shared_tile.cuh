@@ -25,7 +25,8 @@ __device__ __forceinline__ int computed_once(int x)
 }
 
 /// Rows of COLS 16-bit elements, COLS a multiple of 16, as chunks of 16 bytes. Eight rows of one column of chunks lie
-/// in all 32 banks: either chunks change places within a row (XOR with the row number), or rows are a chunk longer.
+/// in all 32 banks: either chunks change places within a row (XOR with the row number; where COLS is an odd multiple of
+/// 16 beyond 16, rows still meet in pairs), or rows are a chunk longer.
 template <int COLS_, bool SWIZZLED_>
 struct SharedTile {
     static constexpr int COLS = COLS_;

@@ -1,0 +1,53 @@
+"""Runs a small kernel written in a test on the emulator: for headers that are tested alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.build.cache import BuildCache
+from autotune.build.emulator import build_emulator
+from autotune.candidate import make_candidate
+from autotune.devices.cpu import CpuDevice
+from autotune.devices.gpus import gpu
+from autotune.dtypes import numpy_dtype
+from autotune.includes import collect_includes
+from autotune.ops.registry import get_op
+from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg
+from autotune.resources import resource_root
+from autotune.source import KernelSource
+
+_NAMES = {numpy_dtype(name): name for name in ("fp16", "bf16", "fp32", "int32")}
+
+
+class SmallKernel:
+    """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order."""
+
+    def __init__(self, body: str, cache: BuildCache, *, threads: int = 32, smem: int = 0) -> None:
+        self.body, self.cache, self.threads, self.smem = body, cache, threads, smem
+
+    def __call__(self, **buffers: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """All buffers after one block has run; the arrays given are what it starts from."""
+        flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in buffers.items()}
+        plan = self._plan(flat)
+        device = CpuDevice(gpu("h200"), threads=1)
+        device.allocate(plan.buffers)
+        for name, array in flat.items():
+            device.upload(name, array)
+        program = device.load(build_emulator(self._source(plan), self.cache), plan)
+        device.run(program, plan)
+        results = {name: device.download(name).reshape(buffers[name].shape) for name in flat}
+        program.close()
+        device.close()
+        return results
+
+    def _plan(self, flat: Mapping[str, NDArray[Any]]) -> LaunchPlan:
+        buffers = tuple(Buffer(name, _NAMES[array.dtype], array.size, "output") for name, array in flat.items())
+        args = tuple(PointerArg(buffer.name, buffer.name, 0, buffer.dtype, "output") for buffer in buffers)
+        return LaunchPlan(buffers, (Launch("test", (1, 1, 1), (self.threads, 1, 1), self.smem, args),))
+
+    def _source(self, plan: LaunchPlan) -> KernelSource:
+        includes = collect_includes(self.body, (resource_root("templates"),), "a test's kernel")
+        candidate = make_candidate("test", "0", {})
+        return KernelSource(candidate, get_op("forward").problem(), "", self.body, includes, plan)
