@@ -3,8 +3,6 @@
 `autotune.export(op="backward", T=1024, output="backward.cu")` looks the best configuration up and writes it out.
 """
 
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import AutotuneError, UsageError
 from autotune.exported import compile_line, export_text, has_main
+from autotune.files import replacing
 from autotune.lookup import Best, best
 from autotune.values import Value
 
@@ -91,12 +90,7 @@ def _write(path: Path, text: str) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"the folder {path.parent} does not exist; make it, or write elsewhere with --output")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with replacing(path) as file:
             file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
     except OSError as error:
         raise AutotuneError(f"cannot write {path}: {error.strerror or error}") from error

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from autotune.errors import StoreError, UsageError
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""How every SQLite file begins."""
 
 
 def plain_path(text: str) -> Path | None:
@@ -30,11 +31,11 @@ def check_file(path: Path) -> bool:
         if path.is_dir():
             raise StoreError(f"the database {path} is a folder; name a file in it, such as {path / 'autotune.db'}")
         with path.open("rb") as file:
-            head = file.read(len(_SQLITE_MAGIC))
+            head = file.read(len(SQLITE_MAGIC))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
         raise StoreError(f"cannot read the database {path}: {error.strerror}") from error
-    if head and head != _SQLITE_MAGIC:
+    if head and head != SQLITE_MAGIC:
         raise StoreError(f"{path} is not a SQLite database; it was left untouched, name another file with --db")
     return bool(head)

@@ -1,11 +1,10 @@
 """Files of JSON lines: read and verified whole, written whole."""
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from autotune.errors import UsageError
+from autotune.files import replacing
 from autotune.store.lines import Line, LineError, parse_line
 
 
@@ -41,17 +40,10 @@ def write_lines(path: Path, lines: Iterable[Line]) -> int:
     """
     count = 0
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        part = Path(name)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                for line in lines:
-                    file.write(line.text() + "\n")
-                    count += 1
-            part.chmod(0o644)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as file:
+            for line in lines:
+                file.write(line.text() + "\n")
+                count += 1
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     return count
