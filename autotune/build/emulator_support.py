@@ -35,7 +35,8 @@ _TRACED_FLAGS = (
     "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-fsanitize-coverage=trace-pc",
     "-fsanitize=alignment,bounds",
     # A vector's load stays one access; what lanes do together keeps one place in the code; source lines are known.
-    "-fno-tree-sra", "-fno-ipa-sra", "-fno-tree-vectorize", "-fno-thread-jumps", "-fno-store-merging", "-g1",
+    "-fno-tree-sra", "-fno-ipa-sra", "-fno-tree-vectorize", "-fno-thread-jumps", "-fno-store-merging",
+    "-fno-reorder-blocks", "-fno-reorder-blocks-and-partition", "-g1",
     "-DEMULATOR_TRACE",
 )  # fmt: skip
 _TRACED_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc")

@@ -7,53 +7,17 @@
 
 #ifdef AUTOTUNE_EMULATOR
 
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <vector>
-
-/// Copies are made as late as the program allows, so that one that is not waited for is seen: until then the
-/// destination holds NaN.
-struct PendingCopy {
-    void* to;  // null: the end of a group
-    const void* from;
-    bool valid;
-};
-
-/// Of the calling thread, oldest first.
-inline std::vector<PendingCopy>& pending_copies()
-{
-    static std::mutex mutex;
-    static std::map<const emulator::Thread*, std::vector<PendingCopy>> of_threads;
-    const std::lock_guard<std::mutex> lock(mutex);
-    return of_threads[&emulator::self()];
-}
-
 inline void copy_async(SharedAddress to, const void* from, bool valid)
 {
-    memset(reinterpret_cast<void*>(to), 0xff, 16);
-    pending_copies().push_back({reinterpret_cast<void*>(to), from, valid});
+    emulator::copy_async(reinterpret_cast<void*>(to), from, 16, valid ? 16 : 0);
 }
 
-inline void commit_copies() { pending_copies().push_back({nullptr, nullptr, false}); }
+inline void commit_copies() { emulator::commit_copies(); }
 
 template <int N>
 inline void wait_for_copies()
 {
-    std::vector<PendingCopy>& pending = pending_copies();
-    int groups = 0;
-    for (const PendingCopy& copy : pending) groups += !copy.to;
-    size_t made = 0;
-    for (; groups > N; ++made) {
-        const PendingCopy& copy = pending[made];
-        if (!copy.to)
-            --groups;
-        else if (copy.valid)
-            memcpy(copy.to, copy.from, 16);
-        else
-            memset(copy.to, 0, 16);
-    }
-    pending.erase(pending.begin(), pending.begin() + made);
+    emulator::wait_for_copies(N);
 }
 
 #else

@@ -31,6 +31,7 @@ template <bool TRANSPOSED>
 inline void ldmatrix_emulated(uint32_t (&to)[4], SharedAddress row)
 {
     LdmatrixLane lane{reinterpret_cast<const uint16_t*>(row), {}};
+    emulator::traced_matrix_row(lane.row);
     emulator::warp_compute<LdmatrixLane, load_matrices<TRANSPOSED>>(lane, "ldmatrix");
     for (int i = 0; i < 4; ++i) to[i] = lane.registers[i];
 }

@@ -68,6 +68,7 @@ void run_block(Worker& worker, uint64_t number) {
   reset(block);
   worker.shared.poison();
   poison_static_shared(worker);
+  for (auto& copies : worker.copies) copies.clear();
   EMULATOR_TRACED(worker.tracer->begin_block(number);)
   run_threads(block);
   EMULATOR_TRACED(worker.tracer->end_block();)

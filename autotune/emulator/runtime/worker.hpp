@@ -66,6 +66,13 @@ struct Launch {
   Result* result;
 };
 
+// An asynchronous copy that has not been waited for; a null destination ends a group.
+struct PendingCopy {
+  void* to;
+  const void* from;
+  size_t bytes, valid;
+};
+
 #ifdef EMULATOR_TRACE
 namespace trace {
 class Tracer;
@@ -82,6 +89,7 @@ struct Worker {
   std::vector<Warp> warps;
   Stacks stacks;
   SharedMemory shared;
+  std::vector<std::vector<PendingCopy>> copies;  // by thread, oldest first
   Context main;  // the OS thread's own stack
   sigjmp_buf recover;
   std::vector<char> signal_stack;

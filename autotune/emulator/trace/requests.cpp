@@ -72,7 +72,7 @@ Sectors count_sectors(const uint64_t address[32], uint32_t lanes, uint32_t bytes
 
 bool is_global(uint32_t operation) { return operation <= global_atomic; }
 bool is_shared(uint32_t operation) {
-  return (operation >= shared_load && operation <= shared_atomic) || operation == matrix_load;
+  return (operation >= shared_load && operation <= shared_atomic) || operation == matrix_load || operation == async_copy;
 }
 
 }  // namespace

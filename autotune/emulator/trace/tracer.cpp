@@ -32,11 +32,13 @@ int find_ours(dl_phdr_info* info, size_t, void* found) {
 
 uint32_t index_of(const Thread& thread) { return static_cast<uint32_t>(&thread - thread.block->threads); }
 
+bool is_read(Access access) { return access <= Access::matrix_read; }
 Operation global_operation(Access access) {
-  return access == Access::read ? global_load : access == Access::write ? global_store : global_atomic;
+  return is_read(access) ? global_load : access == Access::write ? global_store : global_atomic;
 }
 Operation shared_operation(Access access) {
-  return access == Access::read ? shared_load : access == Access::write ? shared_store : shared_atomic;
+  if (access == Access::matrix_read) return matrix_load;
+  return is_read(access) ? shared_load : access == Access::write ? shared_store : shared_atomic;
 }
 bool is_atomic(Access access) { return access >= Access::atomic; }
 
@@ -146,10 +148,10 @@ void Tracer::touch_shared(const Touch& touch, uint32_t space, uintptr_t start, u
     SharedCell& cell = shadow_.at(first_cell + word / 4, order_.epoch(), order_.first_epoch());
     uint8_t mask = mask_in(word, begin, touch.bytes);
     int64_t offset = static_cast<int64_t>(word > begin ? word : begin);
-    if (touch.access == Access::read || touch.access == Access::atomic) read_shared(cell, mask, touch, space, offset);
-    if (touch.access != Access::read) write_shared(cell, mask, touch, space, offset);
+    if (is_read(touch.access) || touch.access == Access::atomic) read_shared(cell, mask, touch, space, offset);
+    if (!is_read(touch.access)) write_shared(cell, mask, touch, space, offset);
   }
-  if (!touch.asynchronous) log(touch, shared_operation(touch.access));
+  log(touch, touch.asynchronous ? async_copy : shared_operation(touch.access));
 }
 
 void Tracer::read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset) {
@@ -160,7 +162,7 @@ void Tracer::read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uin
   if (cell.writer != nobody && (cell.by_writer & mask) && !both_atomic &&
       !order_.is_before(cell.writer, cell.writer_clock, touch.thread))
     report(shared_race, touch, space, offset, writer);
-  if (touch.access != Access::read) return;
+  if (!is_read(touch.access)) return;
   uint32_t clock = order_.clock(touch.thread);
   if (cell.reader == nobody || cell.reader == touch.thread) {
     if (cell.reader == nobody) cell.by_readers = 0;
@@ -201,19 +203,35 @@ void Tracer::write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, ui
   if ((cell.by_readers & ~mask) == 0) cell.reader = cell.other_reader = nobody, cell.by_readers = 0;
 }
 
+void Tracer::copy(void* to, const void* from, size_t bytes, size_t valid, const void* pc) {
+  if (valid) touch(reinterpret_cast<uintptr_t>(from), static_cast<uint32_t>(valid), Access::read, pc);
+  touch(reinterpret_cast<uintptr_t>(to), static_cast<uint32_t>(bytes), Access::write, pc, true);
+}
+
 // The calling thread has waited for its copy to shared memory: its own from now on, everyone's after a barrier.
-void Tracer::copied(uintptr_t address, uint32_t bytes) {
-  if (!full_ || address - shared_guard_ >= shared_guard_bytes_) return;
-  uintptr_t begin = address - shared_;
+void Tracer::copied(void* to, size_t bytes) {
+  uintptr_t address = reinterpret_cast<uintptr_t>(to);
+  if (!full_) return;
+  uintptr_t begin = address - shared_, cell_of_start = 0;
+  if (address - static_ < static_bytes_)
+    begin = address - static_, cell_of_start = (shared_bytes_ + 3) / 4;
+  else if (begin + bytes > shared_bytes_)
+    return;
   uint32_t me = index_of(self());
   for (uintptr_t word = begin / 4; word < (begin + bytes + 3) / 4; ++word) {
-    SharedCell& cell = shadow_.at(word, order_.epoch(), order_.first_epoch());
+    SharedCell& cell = shadow_.at(cell_of_start + word, order_.epoch(), order_.first_epoch());
     cell.pending = 0;
     cell.by_writer = 15;
     cell.atomic = 0;
     cell.writer = static_cast<uint16_t>(me);
     cell.writer_clock = order_.clock(me);
   }
+}
+
+void Tracer::misaligned_copy(void* to, const void* from, size_t bytes, const void* pc) {
+  bool is_destination = reinterpret_cast<uintptr_t>(to) % bytes != 0;
+  uintptr_t address = reinterpret_cast<uintptr_t>(is_destination ? to : from);
+  misaligned_access(address, static_cast<uint32_t>(bytes), is_destination, pc);
 }
 
 void Tracer::touch_global(const Touch& touch) {
@@ -242,7 +260,7 @@ void Tracer::touch_buffer(const Touch& touch, uint32_t index) {
     if (!place.covered[element])
       return report(outside_tensors, touch, index, static_cast<int64_t>(element * place.element_bytes));
   if (place.is_input) {
-    if (touch.access != Access::read) report(input_written, touch, index, offset);
+    if (!is_read(touch.access)) report(input_written, touch, index, offset);
     return;
   }
   if (is_atomic(touch.access) && fenced_) session.merge_blocks(touch.address, number_, known_blocks_);
@@ -264,7 +282,7 @@ void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t 
     cell.write.block = cell.read.block = 0;
     cell.by_writer = cell.by_readers = cell.many_blocks = 0;
   }
-  bool reads = touch.access == Access::read || touch.access == Access::atomic;
+  bool reads = is_read(touch.access) || touch.access == Access::atomic;
   if (reads && (cell.written & mask) != mask) report(not_written, touch, index, offset);
   bool both_atomic = cell.atomic && is_atomic(touch.access);
   uint32_t me = static_cast<uint32_t>(number_ + 1);
@@ -274,11 +292,11 @@ void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t 
   };
   if (cell.write.block && (cell.by_writer & mask) && !both_atomic && !is_before(cell.write, cell.writer, touch.thread))
     conflict(cell.write, cell.writer, true);
-  else if (touch.access != Access::read && cell.read.block && (cell.by_readers & mask) &&
+  else if (!is_read(touch.access) && cell.read.block && (cell.by_readers & mask) &&
            !is_before(cell.read, cell.reader, touch.thread))
     conflict(cell.read, cell.reader, false);
   Visit now{me, order_.epoch(), order_.clock(touch.thread), touch.pc};
-  if (touch.access == Access::read) {
+  if (is_read(touch.access)) {
     // A reader from another block is kept: it conflicts with whatever this block writes.
     if (cell.read.block == 0 || cell.read.block == me) cell.read = now, cell.reader = static_cast<uint16_t>(touch.thread);
     cell.by_readers |= mask;
@@ -329,6 +347,7 @@ void Tracer::complete(Barrier& barrier, Block& block) {
 }
 
 void Tracer::arrive(const Thread& thread, const char* name, const void* pc) {
+  if (!strcmp(name, "ldmatrix")) return;  // its read has been logged
   log_meeting(thread, warp_operation_called(name), place(pc));
 }
 
@@ -374,7 +393,7 @@ void Tracer::report(Kind kind, const Touch& touch, uint32_t space, int64_t offse
 
 void Tracer::report(Kind kind, const Touch& touch, uint32_t space, int64_t offset, const Earlier& earlier) {
   Finding found = finding(kind, touch.pc, touch.thread);
-  found.is_write = touch.access != Access::read;
+  found.is_write = !is_read(touch.access);
   found.space = space;
   found.bytes = touch.bytes;
   found.offset = offset;
@@ -410,7 +429,13 @@ void Tracer::bad_index(int64_t index, uint32_t bound, const void* pc) {
 void begin_launch() { session.begin_launch(); }
 
 void prepare(Worker& worker, Launch& launch) {
-  if (!worker.tracer) worker.tracer = new Tracer(worker);
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Tracer>> tracers;
+  if (!worker.tracer) {
+    std::lock_guard<std::mutex> lock(mutex);
+    tracers.push_back(std::make_unique<Tracer>(worker));
+    worker.tracer = tracers.back().get();
+  }
   worker.tracer->begin_launch(launch);
 }
 
@@ -434,10 +459,9 @@ void report_mixture(const Warp& warp, const Thread& thread, uint32_t mask, const
 
 namespace emulator {
 
-void traced_access(const void* address, size_t bytes, bool is_write) {
+void traced_matrix_row(const void* row) {
   if (trace::Tracer* tracer = trace::here())
-    tracer->touch(reinterpret_cast<uintptr_t>(address), static_cast<uint32_t>(bytes),
-                  is_write ? trace::Access::write : trace::Access::read, __builtin_return_address(0));
+    tracer->touch(reinterpret_cast<uintptr_t>(row), 16, trace::Access::matrix_read, __builtin_return_address(0));
 }
 
 Untraced::Untraced() {

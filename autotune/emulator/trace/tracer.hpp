@@ -14,7 +14,7 @@
 
 namespace emulator::trace {
 
-enum class Access : uint8_t { read, write, atomic, exchange };  // the last: an atomic operation that ignores what was there
+enum class Access : uint8_t { read, matrix_read, write, atomic, exchange };  // the last: an atomic operation that ignores what was there
 
 // One access on its way through the checks.
 struct Touch {
@@ -43,7 +43,9 @@ class Tracer {
   void unmute() { --muted_; }
 
   void touch(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous = false);
-  void copied(uintptr_t address, uint32_t bytes);  // an asynchronous copy has been waited for
+  void copy(void* to, const void* from, size_t bytes, size_t valid, const void* pc);  // begins, asynchronously
+  void copied(void* to, size_t bytes);                                                // has been waited for
+  void misaligned_copy(void* to, const void* from, size_t bytes, const void* pc);
 
   // `pc`: where the thread called; after the runtime has counted the arrival.
   void arrive(Barrier& barrier, const Thread& thread, bool waits, const void* pc);

@@ -25,6 +25,7 @@
 #include "warp.hpp"
 #include "atomics.hpp"
 #include "memory.hpp"
+#include "async.hpp"
 #include "bits.hpp"
 #include "math.hpp"
 #include "launch.hpp"

@@ -7,8 +7,8 @@ namespace emulator {
 
 #ifdef EMULATOR_TRACE
 
-// One access by the calling thread, as if the line that calls had made it.
-__attribute__((noinline)) void traced_access(const void* address, size_t bytes, bool is_write);
+// The calling thread's part of an ldmatrix: 16 bytes of shared memory.
+__attribute__((noinline)) void traced_matrix_row(const void* row);
 
 // While it lives, accesses are not the running lane's own: it computes for the others.
 class Untraced {
@@ -19,7 +19,7 @@ class Untraced {
 
 #else
 
-inline void traced_access(const void*, size_t, bool) {}
+inline void traced_matrix_row(const void*) {}
 struct Untraced {
   Untraced() {}  // not trivial, so that an unused one is no warning
 };
