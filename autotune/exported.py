@@ -19,7 +19,7 @@ _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
 _ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
-_MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // the headers define more than is used, some for the device alone\n"
+_MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
 
 
