@@ -3,6 +3,7 @@
 A reader also tells cheaply whether anything may have changed since it last looked (`stamp`).
 """
 
+import itertools
 import os
 import sqlite3
 import threading
@@ -15,6 +16,8 @@ from autotune.store.files import check_file, plain_path
 from autotune.store.version import VERSION_TABLE, check_version
 
 Row = Sequence[Any]
+
+_NUMBERS = itertools.count(1)
 
 
 class Reader(Protocol):
@@ -52,7 +55,8 @@ class SqliteReader:
     """One read-only connection, kept open; follows the file when it appears, or is replaced by another.
 
     Files' times are too coarse to tell two quick commits apart, so SQLite is asked: `PRAGMA data_version`
-    changes with every commit of another connection, and all commits come from others.
+    changes with every commit of another connection, and all commits come from others. Its numbers mean something
+    to one connection only, so connections are numbered.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,16 +64,17 @@ class SqliteReader:
         self._name = str(path)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._number = 0
+        self._file: tuple[int, ...] | None = None
 
     def stamp(self) -> object:
-        """The file's identity with SQLite's count of changes; None where there is no file."""
+        """The connection's number with SQLite's count of changes; None where there is no file."""
         with self._lock:
             connection = self._current()
             if connection is None:
                 return None
             try:
-                return self._file, connection.execute("PRAGMA data_version").fetchone()[0]
+                return self._number, connection.execute("PRAGMA data_version").fetchone()[0]
             except sqlite3.Error as error:
                 raise self._refusal(error) from error
 
@@ -90,14 +95,15 @@ class SqliteReader:
             status = os.stat(self._name)  # noqa: PTH116 - Path.stat takes as long as the whole rest
         except OSError:
             status = None
-        file = None if status is None else (status.st_dev, status.st_ino)
+        # A copy over the file keeps its number, and perhaps SQLite's count; a checkpoint costs a new connection.
+        file = None if status is None else (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         if file == self._file and (self._connection is not None or file is None):
             return self._connection
         if self._connection is not None:
             self._connection.close()
         self._connection, self._file = None, None
         if check_file(self._path):
-            self._connection, self._file = self._open(), file
+            self._connection, self._file, self._number = self._open(), file, next(_NUMBERS)
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
