@@ -1,0 +1,194 @@
+"""The backward family on tensor cores, on the emulator: hard shapes, dtypes, layouts, strides, special values, parameters."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.build.cache import BuildCache
+from autotune.build.emulator import build_emulator
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.render import render
+from autotune.space import Space
+from autotune.template import find_template
+from autotune.values import Value
+from tests.emulator.attention_cases import CASE_NAMES, CASES, SPEC, AttentionCase, covering
+from tests.emulator.test_backward_kernels import (
+    BACKWARD,
+    GRADIENTS,
+    Arrays,
+    agree,
+    default,
+    dq_variants,
+    inputs_of,
+    place,
+    run,
+    verdict,
+)
+
+FAMILY = find_template("backward", "flash_mma")
+OK = (Outcome.OK, "")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    return BuildCache(tmp_path_factory.mktemp("cache"))
+
+
+def on_tensor_cores(case: AttentionCase) -> Problem:
+    """The case with operands and a head size that tensor cores take."""
+    fields = dict(case.fields)
+    if fields["dtype"] == "fp32":
+        fields["dtype"] = "fp16"
+    if fields["HS"] == 40:
+        fields["HS"] = 32
+    return BACKWARD.problem(**fields)
+
+
+@pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
+def test_every_case_is_right(case: AttentionCase, cache: BuildCache) -> None:
+    problem = on_tensor_cores(case)
+    assert FAMILY.why_unsupported(problem, SPEC) is None
+    found = verdict(FAMILY, problem, default(FAMILY, problem), cache)
+    assert (found.outcome, found.message) == OK
+
+
+@pytest.mark.parametrize("HS", [32, 64, 96, 128, 192])
+def test_every_head_size_is_right_both_ways(HS: int, cache: BuildCache) -> None:
+    """dQ by atomics and in a pass of its own; lengths that divide no tile."""
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=77, T_kv=150, HS=HS, dtype="fp16", causal=True)
+    space = Space(FAMILY, problem, SPEC)
+    for way in ("atomic", "separate"):
+        config = {**space.default(), "BLOCK_M": 32 if HS == 192 else 64, "DQ_ACCUMULATE": way}
+        assert space.contains(config)
+        found = verdict(FAMILY, problem, config, cache)
+        assert (found.outcome, found.message) == OK, config
+
+
+@pytest.mark.parametrize(("dtype", "seed"), [("fp16", 3), ("bf16", 4)])
+def test_every_parameter_value_is_right(dtype: str, seed: int, cache: BuildCache) -> None:
+    problem = BACKWARD.problem(B=2, NH=3, NH_kv=1, T=113, T_kv=203, HS=64, dtype=dtype, causal=True)
+    for config in covering(Space(FAMILY, problem, SPEC), seed):
+        found = verdict(FAMILY, problem, config, cache)
+        assert (found.outcome, found.message) == OK, config
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_configurations_are_right(seed: int, cache: BuildCache) -> None:
+    rng = np.random.default_rng(seed)
+    problem = on_tensor_cores(CASES[int(rng.integers(len(CASES)))])
+    config = dict(Space(FAMILY, problem, SPEC).sample(rng))
+    found = verdict(FAMILY, problem, config, cache)
+    assert (found.outcome, found.message) == OK, (problem, config)
+
+
+@pytest.mark.parametrize("config", [{}, {"PEEL": False}, {"REVERSE": True}, {"DQ_ACCUMULATE": "separate"}])
+def test_rows_without_a_key(config: dict[str, Value], cache: BuildCache) -> None:
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=203, T_kv=70, HS=32, dtype="fp16", causal=True)
+    got = run(FAMILY, problem, default(FAMILY, problem, **config), inputs_of(problem, 2), {}, cache)
+    assert (got["dq"][:, :, : 203 - 70] == 0).all()
+    assert all(np.isfinite(got[name]).all() for name in GRADIENTS)
+    assert (got["dq"][:, :, 203 - 69 :] != 0).any(axis=-1).all()
+
+
+def both_ways(problem: Problem) -> list[dict[str, Value]]:
+    configs = dq_variants(FAMILY, problem)
+    assert [config["DQ_ACCUMULATE"] for config in configs] == ["atomic", "separate"]
+    return configs
+
+
+def test_odd_strides(cache: BuildCache) -> None:
+    """An inner stride of 2, rows that start between vectors, a base that is not aligned, gradients with gaps."""
+    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=True)
+    inputs = inputs_of(problem, 2)
+    views = {
+        "q": place(inputs["q"], (2 * 37 * 130, 37 * 130, 130, 2)),
+        "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
+        "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
+        "dout": place(inputs["dout"], (2 * 37 * 64, 37 * 64, 1, 37)),
+        "dq": place(np.zeros_like(inputs["q"]), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
+        "dk": place(np.zeros_like(inputs["k"]), (2 * 50 * 64, 50 * 64, 1, 50)),
+    }
+    for config in both_ways(problem):
+        agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("fp16", 3e-3), ("bf16", 2.5e-2)])
+def test_dout_of_zero_strides(dtype: str, tolerance: float, cache: BuildCache) -> None:
+    """The gradient of a sum: one number stands for all of dO."""
+    problem = BACKWARD.problem(B=2, NH=2, NH_kv=1, T=37, T_kv=50, HS=64, dtype=dtype, causal=True)
+    inputs = inputs_of(problem, 3)
+    one = np.full(1, 0.75, inputs["dout"].dtype)
+    inputs["dout"] = np.broadcast_to(one, inputs["dout"].shape)
+    got = run(FAMILY, problem, default(FAMILY, problem), inputs, {"dout": (one, (0, 0, 0, 0), 0)}, cache)
+    agree(got, problem, inputs, tolerance)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_nan_beyond_the_valid_rows_does_not_leak(causal: bool, cache: BuildCache) -> None:
+    """Rows between one head's last and the next head's first hold NaN; `place` fills them so."""
+    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=causal)
+    inputs = inputs_of(problem, 4)
+    gap = 64 * 260  # elements between heads: room for two of the largest tiles
+    views = {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
+    for config in both_ways(problem):
+        agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
+
+
+def sharp(problem: Problem, factor: float) -> Arrays:
+    """Inputs whose log-sum-exps are in the hundreds, and what the forward pass made of them."""
+    inputs = inputs_of(problem, 5)
+    inputs["k"] = np.abs(inputs["k"])
+    inputs["q"] = np.abs(inputs["q"]) * inputs["q"].dtype.type(factor)
+    forward = BACKWARD.reference(problem, inputs)  # checks that the inputs are whole
+    assert set(forward) == set(GRADIENTS)
+    scores = np.einsum("bhid,bhjd->bhij", inputs["q"].astype(np.float64), inputs["k"].astype(np.float64))
+    scores *= BACKWARD.scalars(problem)["scale"]
+    top = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    inputs["lse"] = (top + np.log(total))[..., 0].astype(np.float32)
+    inputs["out"] = (weights / total @ inputs["v"].astype(np.float64)).astype(inputs["out"].dtype)
+    return inputs
+
+
+@pytest.mark.parametrize("factor", [64.0, -64.0])
+def test_large_scores_are_stable(factor: float, cache: BuildCache) -> None:
+    """exp(score - lse) overflows for keys that are not there, whose score is 0, if the log-sum-exp is far below 0."""
+    problem = BACKWARD.problem(B=1, NH=1, NH_kv=1, T=70, T_kv=70, HS=64, dtype="fp16", causal=False)
+    inputs = sharp(problem, factor)
+    assert (inputs["lse"] * np.sign(factor) > 100).all()
+    for config in both_ways(problem):
+        got = run(FAMILY, problem, config, inputs, {}, cache)
+        assert all(np.isfinite(got[name]).all() for name in GRADIENTS)
+        agree(got, problem, inputs, 1e-2)
+
+
+def test_the_separate_pass_repeats_itself_to_the_bit(cache: BuildCache) -> None:
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp16", causal=True)
+    inputs = inputs_of(problem, 7)
+    claims = []
+    for config in both_ways(problem):
+        claims.append(bool(FAMILY.front.deterministic({**problem.fields, **config, "device": SPEC})))
+        if claims[-1]:
+            first, second = (run(FAMILY, problem, config, inputs, {}, cache) for _ in range(2))
+            assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
+    assert claims == [False, True]
+
+
+def test_what_it_does_not_support() -> None:
+    assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp32"), SPEC) is not None
+    assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp16", HS=40), SPEC) is not None
+    for HS in (32, 64, 96, 128, 192):
+        assert Space(FAMILY, BACKWARD.problem(HS=HS, dtype="bf16"), SPEC).size > 50
+
+
+def test_the_code_does_not_depend_on_the_shape(cache: BuildCache, tmp_path: Path) -> None:
+    """One binary serves all lengths, batches and numbers of heads."""
+    config = default(FAMILY, BACKWARD.problem(dtype="fp16"))
+    first, second = (
+        build_emulator(render(FAMILY, BACKWARD.problem(dtype="fp16", B=B, NH=6, T=T), config, SPEC), cache)
+        for B, T in ((1, 64), (3, 200))
+    )
+    assert first.path == second.path
