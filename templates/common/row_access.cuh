@@ -28,24 +28,35 @@ struct Word<16> {
     using type = uint4;
 };
 
+/// N elements that one instruction can move.
+template <Access ACCESS, int N, class T>
+__device__ __forceinline__ Vector<T, N> read_vector(const T* from)
+{
+    using Bits = typename Word<N * sizeof(T)>::type;
+    const Bits* const source = reinterpret_cast<const Bits*>(from);
+    const Bits bits = ACCESS == Access::STREAMING ? __ldcs(source) : *source;
+    return *reinterpret_cast<const Vector<T, N>*>(&bits);
+}
+
+template <Access ACCESS, int N, class T>
+__device__ __forceinline__ void write_vector(T* to, const Vector<T, N>& from)
+{
+    using Bits = typename Word<N * sizeof(T)>::type;
+    const Bits bits = *reinterpret_cast<const Bits*>(&from);
+    if constexpr (ACCESS == Access::STREAMING)
+        __stcs(reinterpret_cast<Bits*>(to), bits);
+    else
+        *reinterpret_cast<Bits*>(to) = bits;
+}
+
 /// to[0..N) = from[0..N) as float; `from` is aligned to the instruction's width.
 template <Access ACCESS, int N, class T>
 __device__ __forceinline__ void read_row(const T* from, float (&to)[N])
 {
     constexpr int WIDTH = vector_width<T, N>();
-    using Part = Vector<T, WIDTH>;
-    using Bits = typename Word<sizeof(Part)>::type;
 #pragma unroll
     for (int i = 0; i < N; i += WIDTH) {
-        union {
-            Bits bits;
-            Part part;
-        };
-        const Bits* const source = reinterpret_cast<const Bits*>(from + i);
-        if constexpr (ACCESS == Access::STREAMING)
-            bits = __ldcs(source);
-        else
-            bits = *source;
+        const auto part = read_vector<ACCESS, WIDTH>(from + i);
 #pragma unroll
         for (int e = 0; e < WIDTH; ++e) to[i + e] = to_float(part.at[e]);
     }
@@ -56,18 +67,12 @@ template <Access ACCESS, int N, class T>
 __device__ __forceinline__ void write_row(T* to, const float (&from)[N])
 {
     constexpr int WIDTH = vector_width<T, N>();
-    using Part = Vector<T, WIDTH>;
-    using Bits = typename Word<sizeof(Part)>::type;
 #pragma unroll
     for (int i = 0; i < N; i += WIDTH) {
-        Part part;
+        Vector<T, WIDTH> part;
 #pragma unroll
         for (int e = 0; e < WIDTH; ++e) part.at[e] = from_float<T>(from[i + e]);
-        const Bits bits = *reinterpret_cast<const Bits*>(&part);
-        if constexpr (ACCESS == Access::STREAMING)
-            __stcs(reinterpret_cast<Bits*>(to + i), bits);
-        else
-            *reinterpret_cast<Bits*>(to + i) = bits;
+        write_vector<ACCESS>(to + i, part);
     }
 }
 
