@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,22 @@ def accumulating(views: Views, storages: Views) -> None:
     y[...] = np.where(np.isnan(y), 0, y) + np.tril(views["x"] / 2)
 
 
+def blending(views: Views, storages: Views) -> None:
+    y, half = views["y"], np.tril(views["x"] / 2)
+    y[...] = np.where(np.isnan(y), half, (y + half) / 2)
+
+
+def once(views: Views, storages: Views) -> None:
+    if np.isnan(views["y"]).any():
+        right(views, storages)
+
+
+def twice(views: Views, storages: Views) -> None:
+    runs = np.nan_to_num(storages["scratch"][1]) + 1
+    storages["scratch"][1] = runs
+    views["y"][...] = np.tril(views["x"] / 2) if runs <= 2 else 7.0
+
+
 def changes_input(views: Views, storages: Views) -> None:
     right(views, storages)
     views["x"][0, 0, 0] = 1234.0
@@ -163,6 +181,22 @@ def never_ends(views: Views, storages: Views) -> None:
         time.sleep(0.01)
 
 
+def babbles(views: Views, storages: Views) -> None:
+    _write_everywhere(b"\0\0\0\5hello")  # a message that is none
+
+
+def claims_much(views: Views, storages: Views) -> None:
+    _write_everywhere(b"\0\0\xff\xffthe beginning of a long message")
+    never_ends(views, storages)
+
+
+def _write_everywhere(data: bytes) -> None:
+    for handle in range(3, 64):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(handle).st_mode):
+                os.write(handle, data)
+
+
 def refuses(views: Views, storages: Views) -> None:
     raise LaunchError("asks for 300000 bytes of shared memory; NVIDIA H200 allows 232448")
 
@@ -171,7 +205,8 @@ KERNELS: dict[str, Kernel] = {
     kernel.__name__: kernel
     for kernel in (
         right, half_written, last_unwritten, one_nan, one_infinite, wrong_sign, no_scale, one_unmasked, accumulating,
-        changes_input, writes_outside, reads_outside, workspace_is_zero, illegal, aborts, never_ends, refuses,
+        blending, once, twice, changes_input, writes_outside, reads_outside, workspace_is_zero, illegal, aborts,
+        never_ends, refuses, babbles, claims_much,
     )
 }  # fmt: skip
 
@@ -191,7 +226,7 @@ class PythonDevice:
     problem: Problem
     kind: str = "cpu"
     times_ms: Mapping[str, float] = field(default_factory=dict)
-    uploads: int = 0
+    uploads: int = 0  # of inputs
     _buffers: dict[str, tuple[Buffer, NDArray[Any]]] = field(default_factory=dict)
 
     @property
@@ -208,7 +243,7 @@ class PythonDevice:
         }
 
     def upload(self, name: str, data: NDArray[Any]) -> None:
-        self.uploads += 1
+        self.uploads += self._buffers[name][0].role == "input"
         self._buffers[name][1][...] = data
 
     def poison(self, name: str) -> None:

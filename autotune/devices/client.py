@@ -19,6 +19,8 @@ from autotune.errors import AutotuneError
 OPEN_LIMIT_S = 120.0
 PREPARE_LIMIT_S = 900.0
 
+_WHO = "the process that ran the kernel"
+
 
 class WorkerTimeout(AutotuneError):
     """The worker did not answer in time; it has been killed."""
@@ -142,12 +144,32 @@ class WorkerClient:
             if not self._connection.poll(limit_s):
                 self.stop()
                 raise WorkerTimeout(f"no result within {limit_s:g} s")
-            reply: Reply = self._connection.recv()
+            reply = self._read(limit_s)
         except (EOFError, ConnectionResetError):
             raise self._death() from None
         if isinstance(reply, Failed):
             self.stop()
             raise reply.error
+        return reply
+
+    def _read(self, limit_s: float) -> Reply:
+        """The message that has begun to arrive. A kernel may have written it, so it may never end, or be nonsense."""
+        assert self._connection is not None
+        watch = threading.Timer(limit_s, self.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            reply = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise
+        except Exception as error:
+            self.stop()
+            raise WorkerDied(f"{_WHO} wrote into its connection: {type(error).__name__}") from error
+        finally:
+            watch.cancel()
+        if not isinstance(reply, Reply):
+            self.stop()
+            raise WorkerDied(f"{_WHO} wrote into its connection")
         return reply
 
     def _death(self) -> WorkerDied:
@@ -168,16 +190,15 @@ def _environment() -> dict[str, str]:
 
 def _how(pid: int) -> str:
     """How a child that closed its connection ended. It is not reaped: its process group is still to be killed."""
-    who = "the process that ran the kernel"
     for _ in range(500):
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if ended is None:
             time.sleep(0.01)
         elif ended.si_code == os.CLD_EXITED:
-            return f"{who} ended with status {ended.si_status}"
+            return f"{_WHO} ended with status {ended.si_status}"
         else:
-            return f"{who} was killed by {signal.Signals(ended.si_status).name}"
-    return f"{who} closed its connection"
+            return f"{_WHO} was killed by {signal.Signals(ended.si_status).name}"
+    return f"{_WHO} closed its connection"
 
 
 def _empty(file: IO[bytes]) -> None:

@@ -56,6 +56,14 @@ def test_a_crash_a_hang_and_an_abort_cost_a_restart_each(client: WorkerClient) -
     assert client.starts == 4
 
 
+def test_what_a_kernel_writes_into_the_connection_is_no_answer(client: WorkerClient) -> None:
+    with pytest.raises(WorkerDied, match="wrote into its connection: UnpicklingError"):
+        outcome(client, "babbles")
+    with pytest.raises(WorkerDied, match="wrote into its connection: OSError"):
+        outcome(client, "claims_much", limit_s=0.5)
+    assert outcome(client, "right") is Outcome.OK
+
+
 def test_an_unexpected_error_says_what_it_was(client: WorkerClient) -> None:
     with pytest.raises(WorkerDied, match=r"status 1: KeyError: 'no such kernel'"):
         outcome(client, "no such kernel")

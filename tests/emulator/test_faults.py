@@ -32,7 +32,7 @@ EXPECTED = {
     "sign": (Outcome.WRONG_RESULT, "y: error"),
     "scale": (Outcome.WRONG_RESULT, "y: error"),
     "masked": (Outcome.WRONG_RESULT, "at (3, 4), bound"),
-    "accumulate": (Outcome.WRONG_RESULT, "run again on its own output: y: error"),
+    "accumulate": (Outcome.WRONG_RESULT, "run again over other values: y: error"),
 }
 
 Found = tuple[SearchResult, dict[str, StoredMeasurement]]
