@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.check.statics import shared_variables
 from autotune.devices._library import EmulatorLibrary
 
 
@@ -19,6 +20,12 @@ class RawPlace(ctypes.Structure):
         ("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("margin", ctypes.c_uint64),
         ("covered", ctypes.c_void_p), ("element_bytes", ctypes.c_uint32), ("is_input", ctypes.c_uint32),
     )  # fmt: skip
+
+
+class RawStatic(ctypes.Structure):
+    """`StaticPlace`."""
+
+    _fields_ = (("offset", ctypes.c_uint32), ("bytes", ctypes.c_uint32), ("is_guard", ctypes.c_uint32))
 
 
 _u32, _u64 = "<u4", "<u8"
@@ -62,6 +69,9 @@ class TracedLibrary(EmulatorLibrary):
         super().__init__(path)
         array = (RawPlace * max(1, len(places)))(*places)
         self._library.emulator_trace_open(array, ctypes.c_uint32(len(places)))
+        statics = [RawStatic(v.offset, v.nbytes, v.guard) for v in shared_variables(path)]
+        variables = (RawStatic * max(1, len(statics)))(*statics)
+        self._library.emulator_trace_statics(variables, ctypes.c_uint32(len(statics)))
 
     def sample(self, blocks: Sequence[int]) -> None:
         """The blocks of the next launch that are traced in full."""

@@ -101,7 +101,7 @@ class _Run:
             kernels.append(self._counters(step, len(kernels), sampled, arithmetic))
             if failure:
                 break
-        findings = describe(self._plan, self.library.findings(), self._lines, failure)
+        findings = describe(self._plan, self.library.findings(), self._artifact.path, self._lines, failure)
         seconds = time.monotonic() - started
         return Trace(tuple(kernels), findings, not failure, failure, truncated, seconds)
 

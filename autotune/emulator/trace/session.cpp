@@ -74,6 +74,9 @@ using namespace emulator::trace;
 __attribute__((visibility("default"))) void emulator_trace_open(const BufferPlace* places, uint32_t count) {
   session.open(places, count);
 }
+__attribute__((visibility("default"))) void emulator_trace_statics(const StaticPlace* places, uint32_t count) {
+  session.statics.assign(places, places + count);
+}
 __attribute__((visibility("default"))) void emulator_trace_sample(const uint64_t* blocks, uint32_t count) {
   session.sample(blocks, count);
 }

@@ -33,6 +33,7 @@ class Session {
     std::unique_ptr<GlobalShadow> shadow;  // none for inputs
   };
   std::vector<Held> buffers;
+  std::vector<StaticPlace> statics;
   uint32_t launches = 0;  // begun
   std::vector<Finding> findings;
   std::vector<Stat> stats;

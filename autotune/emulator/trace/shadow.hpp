@@ -81,6 +81,11 @@ struct BufferPlace {
   uint32_t is_input;
 };
 
+// A static __shared__ variable, by its offset among them; a guard is the compiler's own and no memory of the kernel.
+struct StaticPlace {
+  uint32_t offset, bytes, is_guard;
+};
+
 // Memory of cells that begins as zeros and costs only what is touched.
 class GlobalShadow {
  public:

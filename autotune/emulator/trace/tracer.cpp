@@ -128,10 +128,19 @@ void Tracer::touch(uintptr_t address, uint32_t bytes, Access access, const void*
     if (address == reinterpret_cast<uintptr_t>(&current) || address == reinterpret_cast<uintptr_t>(&worker)) return;
     ++(full_ ? full_accesses_ : light_accesses_);
     if (!full_) return;
-    Touch touch{address, bytes, access, asynchronous, place(pc), index_of(self())};
-    return touch_shared(touch, static_shared, static_, static_cast<uint32_t>((shared_bytes_ + 3) / 4));
+    return touch_static({address, bytes, access, asynchronous, place(pc), index_of(self())});
   }
   touch_global({address, bytes, access, asynchronous, place(pc), 0});
+}
+
+void Tracer::touch_static(const Touch& touch) {
+  uintptr_t offset = touch.address - static_;
+  for (const StaticPlace& variable : session.statics) {
+    if (offset < variable.offset || offset + touch.bytes > uint64_t{variable.offset} + variable.bytes) continue;
+    if (!variable.is_guard) touch_shared(touch, static_shared, static_, static_cast<uint32_t>((shared_bytes_ + 3) / 4));
+    return;
+  }
+  report(out_of_bounds, touch, static_shared, static_cast<int64_t>(offset));
 }
 
 void Tracer::log(const Touch& touch, Operation operation) {

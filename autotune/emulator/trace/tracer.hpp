@@ -64,6 +64,7 @@ class Tracer {
   uint32_t place(const void* pc) const;
 
  private:
+  void touch_static(const Touch& touch);
   void touch_shared(const Touch& touch, uint32_t space, uintptr_t start, uint32_t first_cell);
   void read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
   void write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
