@@ -9,6 +9,7 @@ import pytest
 from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
+from autotune.check.tracing import trace_plan
 from autotune.devices.cpu import CpuDevice
 from autotune.devices.gpus import gpu
 from autotune.expected import expect
@@ -176,3 +177,26 @@ def test_repeated_runs_agree_to_the_bit(odd: Run) -> None:
     views = {name: packed(array) for name, array in FORWARD.inputs(odd.problem, seed=7).items()}
     first, second = odd(views), odd(views)
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
+CLEAN: tuple[dict[str, Any], ...] = (
+    {},
+    {"STAGES": 1, "REVERSE": True, "Q_IN_REGISTERS": False},
+    {"STAGES": 3, "BLOCK_M": 64, "WARPS": 2, "BLOCK_N": 32, "SWIZZLE": False},
+)
+
+
+@pytest.mark.parametrize("changed", CLEAN, ids=["default", "one stage", "three stages, padded"])
+def test_no_races_and_no_bank_conflicts(changed: Config, cache: BuildCache) -> None:
+    """Every access of every thread is watched: races, bounds, copies not waited for, passes through shared memory."""
+    problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=200, dtype="fp16", layout="bhtd")
+    source = render(FAMILY, problem, {**default(problem), **changed}, SPEC)
+    artifact = build_emulator(source, cache, traced=True)
+    images = {name: array.reshape(-1) for name, array in FORWARD.inputs(problem, seed=1).items()}
+    trace = trace_plan(artifact, source.plan, images, FORWARD.tensors(problem), blocks=None)
+    assert [str(found) for found in trace.findings] == []
+    lines = [line for kernel in trace.kernels for line in kernel.lines]
+    for operation in ("matrix load", "async copy", "shared load", "shared store"):
+        counted = [line for line in lines if line.operation == operation]
+        assert counted
+        assert sum(line.conflicts for line in counted) == 0, operation
