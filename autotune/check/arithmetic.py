@@ -32,6 +32,7 @@ class Instruction:
     address: int
     operations: int
     width: int
+    product: bool = False
 
 
 @lru_cache(maxsize=32)
@@ -82,9 +83,10 @@ def _arithmetic(address: int, name: str, operands: str) -> Instruction | None:
     if x86 is not None:
         width = 32 if x86[3] == "s" else 64
         lanes = 1 if x86[2] == "s" else (256 if "ymm" in operands else 128) // width
-        return Instruction(address, lanes * (2 if x86[1].startswith("f") else 1), width)
+        return Instruction(address, lanes * (2 if x86[1].startswith("f") else 1), width, x86[1] == "mul")
     if _ARM.match(name):
-        return Instruction(address, 2 if "mad" in name or "msub" in name else 1, 64 if operands.startswith("d") else 32)
+        width = 64 if operands.startswith("d") else 32
+        return Instruction(address, 2 if "mad" in name or "msub" in name else 1, width, name == "fmul")
     return None
 
 
@@ -95,17 +97,20 @@ def count_arithmetic(binary: Path, lines: Lines, entered: Counter[int]) -> Arith
     lines.resolve(i.address for i, _ in executed)
     sums: Counter[str] = Counter()
     for instruction, times in executed:
-        kind = _kind(instruction, lines)
-        if kind:
-            sums[kind] += instruction.operations * times
+        kind, operations = _classify(instruction, lines)
+        sums[kind] += operations * times
     return Arithmetic(**{kind: count for kind, count in sums.items()})
 
 
-def _kind(instruction: Instruction, lines: Lines) -> str:
+def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:
+    """The field of `Arithmetic` that an instruction belongs to, and the operations it stands for."""
     if instruction.width == 0:
-        return "special"
+        return "special", instruction.operations
     frames = lines.frames(instruction.address)
     inner = frames[0][0] if frames else ""
-    if any(name in inner for name in _HALF_FILES):
-        return "fp16" if instruction.width == 32 or instruction.operations == 2 else ""
-    return "fp32" if instruction.width == 32 else "fp64"
+    if not any(name in inner for name in _HALF_FILES):
+        return ("fp32" if instruction.width == 32 else "fp64"), instruction.operations
+    if instruction.width == 32:
+        return "fp16", instruction.operations
+    # A fused multiply-add of halves is emulated in double precision, with one product; the rest of it does rounding.
+    return "fp16", 2 if instruction.product else 0
