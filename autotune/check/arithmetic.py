@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from autotune.build.emulator_support import EMULATOR
 from autotune.check.lines import Lines
 from autotune.check.model import Arithmetic
 from autotune.errors import BuildError
@@ -32,7 +33,6 @@ class Instruction:
     address: int
     operations: int
     width: int
-    product: bool = False
 
 
 @lru_cache(maxsize=32)
@@ -83,10 +83,10 @@ def _arithmetic(address: int, name: str, operands: str) -> Instruction | None:
     if x86 is not None:
         width = 32 if x86[3] == "s" else 64
         lanes = 1 if x86[2] == "s" else (256 if "ymm" in operands else 128) // width
-        return Instruction(address, lanes * (2 if x86[1].startswith("f") else 1), width, x86[1] == "mul")
+        return Instruction(address, lanes * (2 if x86[1].startswith("f") else 1), width)
     if _ARM.match(name):
         width = 64 if operands.startswith("d") else 32
-        return Instruction(address, 2 if "mad" in name or "msub" in name else 1, width, name == "fmul")
+        return Instruction(address, 2 if "mad" in name or "msub" in name else 1, width)
     return None
 
 
@@ -107,10 +107,16 @@ def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:
     if instruction.width == 0:
         return "special", instruction.operations
     frames = lines.frames(instruction.address)
-    inner = frames[0][0] if frames else ""
+    inner, line = frames[0] if frames else ("", 0)
     if not any(name in inner for name in _HALF_FILES):
         return ("fp32" if instruction.width == 32 else "fp64"), instruction.operations
     if instruction.width == 32:
         return "fp16", instruction.operations
-    # A fused multiply-add of halves is emulated in double precision, with one product; the rest of it does rounding.
-    return "fp16", 2 if instruction.product else 0
+    # A fused multiply-add of halves is emulated in double precision: one line of it adds, the others round.
+    return "fp16", 2 if line == _line_of_fused_sum() else 0
+
+
+@lru_cache(maxsize=1)
+def _line_of_fused_sum() -> int:
+    lines = (EMULATOR / "include" / "emulator" / "half.hpp").read_text().splitlines()
+    return next(number for number, text in enumerate(lines, 1) if "double sum = p + c;" in text)
