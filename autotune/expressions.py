@@ -4,6 +4,7 @@ Nothing here calls `eval`: one configuration goes through Jinja's own `compile_e
 configurations walks the same parsed expression with NumPy arrays in place of numbers.
 """
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -58,12 +59,16 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ExpressionError(f"{text!r} is not an expression; write it as text")
         self.text = text
         try:
             self._tree = _ENVIRONMENT.parse("{{ (" + text + ") }}")
             self._call = _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
         except TemplateSyntaxError as error:
             raise ExpressionError(f"cannot parse the expression {text!r}: {error.message}") from error
+        except RecursionError as error:
+            raise ExpressionError(f"the expression {text[:40]!r}… is nested too deeply") from error
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -90,6 +95,17 @@ class Expression:
             raise ExpressionError(f"cannot evaluate {self.text!r}: {error}") from error
         return value
 
+    def whole(self, namespace: Mapping[str, Any]) -> int:
+        """The value as a size or count.
+
+        Raises:
+            ExpressionError: also where it is not a whole number.
+        """
+        value = self(namespace)
+        if isinstance(value, str) or not math.isfinite(value) or value != int(value):
+            raise ExpressionError(f"{self.text!r} is {value!r}, not a whole number")
+        return int(value)
+
     def over(self, namespace: Mapping[str, Any]) -> Any:
         """The values for arrays that broadcast against one another; the result broadcasts alike.
 
@@ -99,7 +115,7 @@ class Expression:
         output = self._tree.body[0]
         assert isinstance(output, nodes.Output)
         try:
-            with np.errstate(divide="raise"):
+            with np.errstate(divide="raise", invalid="raise"):
                 return _Walker(namespace).visit(output.nodes[0])
         except (_NotVectorised, FloatingPointError):
             # Division by zero too: `and` and `if` may guard it for one configuration, never for a whole array.

@@ -143,7 +143,7 @@ class _Reader:
             summary=self._text("summary"),
             source=self._text("source", ""),
             arch=self._arch(),
-            supports=tuple(map(Expression, self._list("supports"))),
+            supports=tuple(map(_expression, self._list("supports"))),
             deterministic=Expression(self._text("deterministic", "true")),
             parameters=parameters,
             defaults=self._defaults(parameters),
@@ -216,9 +216,7 @@ class _Reader:
 
     def _workspace(self, name: str, item: Any) -> Workspace:
         _only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
-        shape = tuple(map(_expression, item.get("shape", ())))
-        if not shape:
-            raise TemplateError(f"workspace {name} needs a shape")
+        shape = tuple(map(_expression, _items(item, "shape", f"workspace {name}")))
         return Workspace(_identifier(name, "workspace"), shape, _dtype(item, name), _optional(item.get("when")))
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
@@ -232,14 +230,15 @@ class _Reader:
         when = _optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
-        for key in ("kernel", "grid", "block", "args"):
-            if not item.get(key):
-                raise TemplateError(f"[[launch]] {item.get('kernel', '?')} needs {key!r}")
-        grid, block = (tuple(map(_expression, item[key])) for key in ("grid", "block"))
+        if not item.get("kernel"):
+            raise TemplateError("[[launch]] needs 'kernel'")
+        where = f"[[launch]] {item['kernel']}"
+        grid, block = (tuple(map(_expression, _items(item, key, where))) for key in ("grid", "block"))
         if len(grid) > 3 or len(block) > 3:
-            raise TemplateError(f"[[launch]] {item['kernel']}: grid and block have at most 3 axes")
+            raise TemplateError(f"{where}: grid and block have at most 3 axes")
         smem = _expression(item.get("smem", "0"))
-        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, tuple(map(str, item["args"])), when)
+        args = tuple(map(str, _items(item, "args", where)))
+        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when)
 
     def _tensor(self, name: str, item: Any) -> TensorDeclaration:
         _only(item, {"shape", "dtype", "role"}, f"tensors.{name}")
@@ -249,9 +248,15 @@ class _Reader:
         dtype = item.get("dtype", "dtype")
         if dtype != "dtype":
             _dtype(item, name)
-        return TensorDeclaration(
-            _identifier(name, "tensor"), tuple(map(_expression, item.get("shape", ()))), dtype, role
-        )
+        shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
+        return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
+
+
+def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    value = item.get(key)
+    if not isinstance(value, list) or not value:
+        raise TemplateError(f"{where} needs {key!r}, a list of at least one, got {value!r}")
+    return value
 
 
 def _identifier(name: Any, what: str) -> str:
@@ -272,7 +277,7 @@ def _optional(text: Any) -> Expression | None:
 
 def _dtype(item: Mapping[str, Any], name: str) -> str:
     dtype = item.get("dtype")
-    if dtype != "dtype" and dtype not in DTYPE_SIZE:
+    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPE_SIZE):
         raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPE_SIZE)}")
     return str(dtype)
 

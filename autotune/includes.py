@@ -31,8 +31,13 @@ def _collect(text: str, roots: Sequence[Path], where: str, found: dict[str, Incl
 
 
 def _read(name: str, roots: Sequence[Path], where: str) -> str:
+    if ".." in Path(name).parts:  # it would also be written outside the folder that is compiled
+        raise TemplateError(f'{where}: #include "{name}": a header is named without ".."')
     for root in roots:
-        path = (root / name).resolve()
-        if path.is_relative_to(root.resolve()) and path.is_file():
-            return path.read_text(encoding="utf-8")
+        try:
+            path = (root / name).resolve()
+            if path.is_relative_to(root.resolve()) and path.is_file():
+                return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise TemplateError(f'{where}: cannot read #include "{name[:80]}": {error}') from error
     raise TemplateError(f'{where}: #include "{name}" is found neither beside the template nor among templates/')

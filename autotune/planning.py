@@ -38,7 +38,7 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:
     elements = 1
     for size in workspace.shape:
-        elements *= int(size(namespace))
+        elements *= size.whole(namespace)
     dtype = namespace["dtype"] if workspace.dtype == "dtype" else workspace.dtype
     return Buffer(workspace.name, str(dtype), elements, "workspace")
 
@@ -56,11 +56,11 @@ def _storages(tensors: Any) -> tuple[Buffer, ...]:
 
 def _launch(step: LaunchSpec, namespace: Mapping[str, Any], arguments: "_Arguments") -> Launch:
     grid, block = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block))
-    return Launch(step.kernel, grid, block, int(step.smem(namespace)), tuple(map(arguments.parse, step.args)))
+    return Launch(step.kernel, grid, block, step.smem.whole(namespace), tuple(map(arguments.parse, step.args)))
 
 
 def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:
-    values = [int(size(namespace)) for size in sizes]
+    values = [size.whole(namespace) for size in sizes]
     if min(values) < 1:
         raise TemplateError(f"kernel {kernel}: grid and block sizes must be at least 1, got {values}")
     x, y, z = [*values, 1, 1][:3]

@@ -1,5 +1,6 @@
 """Template + problem + configuration -> CUDA source and its launch plan. The only place where templates render."""
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -71,8 +72,10 @@ def _body(template: Template, namespace: Mapping[str, Any]) -> str:
         raise TemplateError(f"{template.path}: {error.message}; known: {', '.join(sorted(namespace))}") from error
     except SecurityError as error:
         raise TemplateError(f"{template.path}: not allowed: {error.message}") from error
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise TemplateError(f"{template.path}: rendering failed: {error}") from error
+    except Exception as error:  # whatever the template's own code raises
+        raise TemplateError(f"{template.path}: rendering failed: {type(error).__name__}: {error}") from error
+    if not text.isascii() and re.search("[\ud800-\udfff]", text):
+        raise TemplateError(f"{template.path}: rendering failed: a surrogate is no text")
     return text.lstrip("\n")
 
 

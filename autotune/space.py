@@ -45,11 +45,14 @@ class Space:
     def _valid(self) -> NDArray[np.int64]:
         """Flat indices of the valid configurations, ascending."""
         mask = np.ones(self._shape, dtype=bool)
-        namespace = self._namespace(self._axes())
-        for constraint in self.template.front.constraints:
-            mask &= np.asarray(constraint.expr.over(namespace), dtype=bool)
-        for limit in self._limits(namespace, grid=True):
-            mask &= np.asarray(limit.holds, dtype=bool)
+        try:
+            namespace = self._namespace(self._axes())
+            for constraint in self.template.front.constraints:
+                mask &= np.asarray(constraint.expr.over(namespace), dtype=bool)
+            for limit in self._limits(namespace, grid=True):
+                mask &= np.asarray(limit.holds, dtype=bool)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
         return np.flatnonzero(mask)
 
     def _axes(self) -> dict[str, NDArray[Any]]:
@@ -77,7 +80,10 @@ class Space:
 
     def namespace(self, config: Config) -> dict[str, Any]:
         """What expressions and the template's body see for one configuration."""
-        return self._namespace(config)
+        try:
+            return self._namespace(config)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
 
     def _limits(self, namespace: Mapping[str, Any], grid: bool) -> Iterator[Limit]:
         for launch in self.template.front.steps:
@@ -173,11 +179,14 @@ class Space:
         unknown = sorted(config.keys() - {parameter.name for parameter in self.template.parameters})
         if unknown:
             return f"{unknown[0]} is no parameter of {self.template.name}"
-        namespace = self._namespace(config)
+        namespace = self.namespace(config)
         for constraint in self.template.front.constraints:
             if not constraint.expr(namespace):
                 return f"{constraint.why} ({constraint.expr.text} fails for {format_config(config)})"
-        return next((limit.why for limit in self._limits(namespace, grid=False) if not limit.holds), None)
+        try:
+            return next((limit.why for limit in self._limits(namespace, grid=False) if not limit.holds), None)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
 
 
 def _launch_smem(launch: LaunchSpec, namespace: Mapping[str, Any], grid: bool) -> Any:

@@ -18,24 +18,28 @@ outputs by tensor name (or the array, where there is one output), computed in th
 """
 
 import importlib
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from autotune.dtypes import rounded
-from autotune.errors import TemplateError, UsageError
+from autotune.errors import ProblemError, TemplateError, UsageError
 from autotune.frontmatter import FrontMatter, TensorDeclaration
 from autotune.ops.base import Arrays, Field, Op, contiguous
 from autotune.plan import TensorSpec
 from autotune.problem import Problem
 from autotune.reference.inputs import normal
 from autotune.template import Template
-from autotune.values import Value
+from autotune.values import DType, Value
 
 Reference = Callable[[dict[str, Value], Arrays], Any]
+
+_ELEMENT_TYPES = get_args(DType)
+_MOST_ELEMENTS = 2**48
 
 
 class CustomOp(Op):
@@ -94,7 +98,10 @@ class CustomOp(Op):
     def flops(self, problem: Problem) -> float:
         """`[cost] flops`, else one operation an output element."""
         if self._front.flops is not None:
-            return float(self._front.flops(problem.fields))
+            flops = self._front.flops(problem.fields)
+            if isinstance(flops, str):
+                raise TemplateError(f"[cost] flops is {flops!r}, not a number")
+            return float(flops)
         return float(sum(np.prod(t.shape) for t in self.tensors(problem) if t.role == "output"))
 
 
@@ -106,8 +113,10 @@ def _fields(front: FrontMatter) -> tuple[Field, ...]:
 
 
 def _field(name: str, value: Value | tuple[str, ...]) -> Field:
-    if isinstance(value, tuple):
-        return Field(name, "choice", value[0], choices=value)
+    if isinstance(value, tuple) and value:
+        return Field(name, "choice", value[0], choices=_choices(name, value))
+    if name == "dtype":
+        raise TemplateError(f"[problem] dtype={value!r} must list some of {', '.join(_ELEMENT_TYPES)}")
     if isinstance(value, bool):
         return Field(name, "bool", value)
     if isinstance(value, int):
@@ -115,8 +124,19 @@ def _field(name: str, value: Value | tuple[str, ...]) -> Field:
     raise TemplateError(f"[problem] {name}={value!r}: a field is a whole number, a boolean or a list of texts")
 
 
+def _choices(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    known = _ELEMENT_TYPES if name == "dtype" else None
+    for value in values:
+        if not isinstance(value, str) or (known is not None and value not in known):
+            said = f"one of {', '.join(known)}" if known is not None else "a text"
+            raise TemplateError(f"[problem] {name} lists {value!r}, which is not {said}")
+    return values
+
+
 def _tensor(declaration: TensorDeclaration, problem: Problem) -> TensorSpec:
-    shape = tuple(int(size(problem.fields)) for size in declaration.shape)
+    shape = tuple(size.whole(problem.fields) for size in declaration.shape)
+    if min(shape) < 1 or math.prod(shape) > _MOST_ELEMENTS:
+        raise ProblemError(f"tensor {declaration.name} of {problem} would have shape {shape}")
     dtype = problem.dtype if declaration.dtype == "dtype" else declaration.dtype
     role: Any = declaration.role
     return TensorSpec(declaration.name, shape, contiguous(shape), dtype, role, declaration.name)
