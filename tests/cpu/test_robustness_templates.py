@@ -33,12 +33,14 @@ SOUND: dict[str, Any] = {
 
 VALUES: tuple[Any, ...] = (
     -1, 1.5, True, "", "1/0", "nothing", "'text'", "rows.__class__", "device", "((((", "}}", "rows|attr('x')",
-    "rows ** 65", "-1", "1.5", "10**30", [], [1], [[1]], {"x": [1]}, "(" * 300 + "1" + ")" * 300, "sqrt(-1)", "max()", "rows, A",
+    "rows ** 65", "-1", "1.5", "10**30", [], [1], [[1]], {"x": [1]}, "(" * 300 + "1" + ")" * 300, "sqrt(-1)",
+    "max()", "rows, A",
 )  # fmt: skip
 
 BODIES = (
     "{{ x", "{% include '/etc/passwd' %}", "{% for i in range(10) %}{% endfor %}", "{{ ''.__class__ }}",
-    "{{ device.__init__.__globals__ }}", "{{ '{0.__class__}'.format(A) }}", "{{ [3]|map(attribute='__class__')|first }}",
+    "{{ device.__init__.__globals__ }}", "{{ '{0.__class__}'.format(A) }}",
+    "{{ [3]|map(attribute='__class__')|first }}",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'x'.encode('q') }}", "{{ [1]|map('nothing')|list }}",
     "{{ 'x'|xmlattr }}", "{{ 'x'|truncate(-5) }}", "{{ '\\ud800' }}", '#include "../../etc/passwd"',
     '#include "/etc/passwd"', '#include "."', f'#include "{"a" * 5000}"', '#include "\0"',
