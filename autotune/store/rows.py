@@ -1,8 +1,6 @@
 """Between rows and plain records."""
 
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from typing import cast
 
 from sqlalchemy import select
@@ -22,13 +20,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@cache
 def package_version() -> str:
-    """Version of the installed package; `0` in a bare source tree."""
-    try:
-        return metadata.version("autotune")
-    except metadata.PackageNotFoundError:
-        return "0"
+    """Version of this package."""
+    from autotune import __version__
+
+    return __version__
 
 
 def device_row(session: Session, identity: DeviceIdentity) -> Device:

@@ -20,9 +20,6 @@ from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, Sca
 from tests.sources import kernel_source
 
 pytestmark = pytest.mark.gpu
-if present_gpu() is None:
-    pytest.skip("needs an NVIDIA GPU", allow_module_level=True)
-pytest.importorskip("pycuda")
 
 BODY = """\
 template <class T, int N> struct View { T* data; long long stride[N]; };

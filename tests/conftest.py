@@ -1,0 +1,16 @@
+"""Tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
+
+import importlib.util
+
+import pytest
+
+from autotune.devices.detect import present_gpu
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked or (present_gpu() is not None and importlib.util.find_spec("pycuda")):
+        return
+    skip = pytest.mark.skip(reason="needs an NVIDIA GPU and PyCUDA")
+    for item in marked:
+        item.add_marker(skip)
