@@ -10,19 +10,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune.check import Checked, check
     from autotune.export import export
     from autotune.kernel import Kernel, kernel
     from autotune.lookup import Best, best
     from autotune.search import SearchResult, search
 
 __version__ = "0.1.0"
-__all__ = ["Best", "Kernel", "SearchResult", "best", "export", "kernel", "search"]
+__all__ = ["Best", "Checked", "Kernel", "SearchResult", "best", "check", "export", "kernel", "search"]
 
 _HOMES = {
     "Best": "autotune.lookup",
+    "Checked": "autotune.check",
     "Kernel": "autotune.kernel",
     "SearchResult": "autotune.search",
     "best": "autotune.lookup",
+    "check": "autotune.check",
     "export": "autotune.export",
     "kernel": "autotune.kernel",
     "search": "autotune.search",

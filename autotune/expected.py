@@ -61,7 +61,7 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
     with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
         units = tuple(pool.map(lambda index: _unit(op, problem, inputs, index), indices))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
-    return Expectation(problem, _images(tensors, inputs), outputs, units, total)
+    return Expectation(problem, storage_images(tensors, inputs), outputs, units, total)
 
 
 def sample_units(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
@@ -115,7 +115,8 @@ def load(file: BinaryIO) -> Expectation | None:
     return read if isinstance(read, Expectation) else None
 
 
-def _images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Each input storage as a 1-D array, NaN wherever no tensor lies."""
     images: dict[str, NDArray[Any]] = {}
     by_storage: dict[str, list[TensorSpec]] = {}
     for tensor in tensors:

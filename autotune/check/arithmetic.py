@@ -22,7 +22,9 @@ _BLOCK = "__sanitizer_cov_trace_pc"
 _LINE = re.compile(r"^\s+([0-9a-f]+):\s+(\S+)\s*(.*)$")
 _X86 = re.compile(r"^v?(fn?m(?:add|sub)\d{3}|add|sub|mul|div|sqrt|max|min)([sp])([sd])$")
 _ARM = re.compile(r"^(fn?m(?:add|sub)|fadd|fsub|fn?mul|fdiv|fsqrt|fmax(?:nm)?|fmin(?:nm)?)$")
-_SPECIAL = re.compile(r"<(?:__)?(expf?|exp2f?|exp10f?|expm1f?|logf?|log2f?|log10f?|log1pf?|sinf?|cosf?|sincosf?|tanf?|tanhf?|powf?|erff?|rsqrtf?|cbrtf?)(?:_finite|@|>)")
+_SPECIAL = re.compile(
+    r"<(?:__)?(?:exp(?:f|2f?|10f?|m1f?)?|log(?:f|2f?|10f?|1pf?)?|sin(?:cos)?f?|cosf?|tanh?f?|powf?|erff?|cbrtf?)(?:_finite|@|>)"
+)
 _HALF_FILES = ("cuda_fp16", "cuda_bf16", "emulator/include/emulator/half.hpp")
 
 
@@ -99,7 +101,7 @@ def count_arithmetic(binary: Path, lines: Lines, entered: Counter[int]) -> Arith
     for instruction, times in executed:
         kind, operations = _classify(instruction, lines)
         sums[kind] += operations * times
-    return Arithmetic(**{kind: count for kind, count in sums.items()})
+    return Arithmetic(**sums)
 
 
 def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:

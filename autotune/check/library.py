@@ -1,4 +1,4 @@
-"""The C interface of a traced binary. Structures are those of emulator/trace/findings.hpp, session.hpp and shadow.hpp."""
+"""The C interface of a traced binary. Its structures are in emulator/trace: findings.hpp, session.hpp, shadow.hpp."""
 
 import ctypes
 from collections.abc import Sequence

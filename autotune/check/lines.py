@@ -63,7 +63,7 @@ def _run(command: list[str], text: str) -> str:
 
 def _frame(text: str) -> Frame:
     """`/…/entry/common/tile.cuh:33 (discriminator 2)`."""
-    path, _, number = text.split(" (")[0].rpartition(":")
+    path, _, number = text.split(" (", maxsplit=1)[0].rpartition(":")
     for marker, prefix in (("/entry/", ""), ("/autotune/emulator/", "emulator/")):
         if marker in path:
             path = prefix + path.rsplit(marker, 1)[1].removeprefix("translated/")

@@ -102,7 +102,7 @@ class LineCounters:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Operations of single lanes. A fused multiply-add is two. `special`: exponentials, logarithms, sines and the like."""
+    """Operations of single lanes; a fused multiply-add is two. `special`: exponentials, logarithms, sines and so on."""
 
     fp32: int = 0
     fp16: int = 0

@@ -89,7 +89,7 @@ def field_choices(
         UsageError: an empty list, a `--set` without `=`, or a field given both ways.
     """
     choices = {name: _values(name, given) for name, given in options.items() if given not in (None, [], ())}
-    for name, text in map(_split_setting, settings or ()):
+    for name, text in map(split_setting, settings or ()):
         if name in options and name in choices:
             raise UsageError(f"{name} is given by --set and by its own option; keep one of them")
         choices[name] = (*choices.get(name, ()), *_values(name, [text]))
@@ -126,7 +126,12 @@ def _values(name: str, given: Sequence[str] | bool | None) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(parse_value(text) for text in texts))
 
 
-def _split_setting(text: str) -> tuple[str, str]:
+def split_setting(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` in its two parts.
+
+    Raises:
+        UsageError: there is no `=`, or no name.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise UsageError(f"--set takes NAME=VALUE, got {text!r}")

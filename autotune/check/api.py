@@ -1,0 +1,165 @@
+"""`autotune.check(...)`: what is wrong or slow in a kernel, with no GPU."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.candidate import Candidate
+from autotune.check.hints import Hint, find_hints
+from autotune.check.model import Finding, Trace
+from autotune.check.ops import resolve
+from autotune.check.process import LIMIT_S, TracingProcess
+from autotune.check.target import Target, find_target
+from autotune.check.task import Traced, TraceTask
+from autotune.check.tracing import SAMPLED_BLOCKS
+from autotune.errors import AutotuneError
+from autotune.problem import Problem
+from autotune.source import KernelSource
+from autotune.space import Space
+from autotune.values import Value
+
+MOST_RERUNS = 8
+"""Changed configurations that are run to confirm hints."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a traced run of one candidate showed.
+
+    `problem` is the one that was executed in place of the one asked for; `error`: why there was no run, if so.
+    `compulsory_bytes`: every input read once and every output written once.
+    """
+
+    candidate: Candidate
+    asked: Problem
+    problem: Problem
+    device: str
+    trace: Trace
+    hints: tuple[Hint, ...]
+    compulsory_bytes: float
+    source: KernelSource | None = None
+    error: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong."""
+        return self.trace.findings
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was found, and the run went to its end."""
+        return not self.error and not self.findings and self.trace.complete
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "template": self.candidate.template,
+            "config": self.candidate.config,
+            "asked": self.asked.to_json(),
+            "problem": self.problem.to_json(),
+            "device": self.device,
+            "ok": self.ok,
+            "error": self.error,
+            "compulsory_bytes": self.compulsory_bytes,
+            "hints": [hint.to_json() for hint in self.hints],
+            **self.trace.to_json(),
+        }
+
+
+def check(  # noqa: PLR0913 - one keyword an option
+    op: str | None = None,
+    *,
+    template: str | Path | None = None,
+    params: Mapping[str, Value] | None = None,
+    reference: str | None = None,
+    device: str | None = None,
+    db: str | Path | None = None,
+    blocks: int | None = SAMPLED_BLOCKS,
+    hints: bool = True,
+    limit_s: float = LIMIT_S,
+    **fields: Value,
+) -> Checked:
+    """Run one candidate on the emulator with every memory access traced.
+
+    Args:
+        op: `forward` (the default), `backward`, … or the op of `template`.
+        template: a shipped family by name, or a file of one's own (`.cu.j2`); by default the best family known.
+        params: parameter values that differ from the best configuration known (or the family's default).
+        reference: `module:function`; not needed here, since results are not compared.
+        device: the GPU whose limits hold, by name; by default as in `autotune.best`.
+        db: the database that knows winners.
+        blocks: of each launch that are traced in full; None: all of them.
+        hints: rerun changed configurations (at most 8) where the counters show something to gain.
+        limit_s: how long one run may take.
+        fields: of the problem. It is executed in the op's reduced form, with whole sequences.
+
+    Raises:
+        UsageError: an unknown family or parameter, or a configuration that is not valid.
+        NoFeasibleConfiguration: no family computes the problem on the device.
+        CompileError: the kernel does not compile.
+        BuildError: there is no C++ compiler.
+        LaunchError: the run took too long or tore its process down.
+    """
+    target = find_target(op, template, params or {}, reference, device, db, fields)
+    with TracingProcess(limit_s) as process:
+        return _check(process, target, target.candidate, blocks, MOST_RERUNS if hints else 0)
+
+
+def check_all(  # noqa: PLR0913 - one keyword an option
+    op: str | None = None,
+    *,
+    template: str | Path | None = None,
+    reference: str | None = None,
+    device: str | None = None,
+    db: str | Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    blocks: int | None = SAMPLED_BLOCKS,
+    limit_s: float = LIMIT_S,
+    **fields: Value,
+) -> Iterator[Checked]:
+    """Check every configuration of a family (of all that compute the problem, if none is named), without hints.
+
+    Args:
+        limit: at most so many of each family, drawn at random by `seed`.
+
+    Others as in `check`. A candidate that does not compile, hangs or crashes is told in `Checked.error`.
+    """
+    from autotune.check.target import find_targets
+
+    with ExitStack() as stack:
+        process = stack.enter_context(TracingProcess(limit_s))
+        for target, candidate in find_targets(op, template, reference, device, db, limit, seed, fields):
+            try:
+                yield _check(process, target, candidate, blocks, 0)
+            except AutotuneError as error:
+                yield _failed(target, candidate, str(error))
+
+
+def _check(
+    process: TracingProcess, target: Target, candidate: Candidate, blocks: int | None, most_reruns: int
+) -> Checked:
+    task = TraceTask(target.op, target.template.path, target.executed, candidate.values, target.spec, blocks)
+    traced = process.trace(task)
+    hints: tuple[Hint, ...] = ()
+    if most_reruns and not traced.trace.findings:
+        space = Space(target.template, target.executed, target.spec)
+        hints = find_hints(process.trace, task, traced, space, most_reruns)
+    return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
+
+
+def _failed(target: Target, candidate: Candidate, error: str) -> Checked:
+    empty = Trace((), (), complete=not error)
+    nbytes = resolve(target.op).nbytes(target.executed)
+    return Checked(
+        candidate, target.problem, target.executed, target.spec.name, empty, (), nbytes, source=None, error=error
+    )
+
+
+def trace_candidate(task: TraceTask) -> Traced:
+    """One candidate traced in this very process: for callers that are worker processes themselves."""
+    from autotune.check.task import run_task
+
+    return run_task(task)

@@ -1,0 +1,152 @@
+"""`autotune check`: what is wrong or slow in a kernel, found on the emulator."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli import options
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
+
+if TYPE_CHECKING:
+    from autotune.check.api import Checked
+
+_MOST_SHOWN = 20
+"""Findings of one candidate that are printed; all of them are in the JSON."""
+
+
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    op: Annotated[str | None, typer.Option("--op", help="What is computed [default: forward].")] = None,
+    B: options.BOption = None,
+    NH: options.NHOption = None,
+    NH_kv: options.NHKVOption = None,
+    T: options.TOption = None,
+    T_kv: options.TKVOption = None,
+    HS: options.HSOption = None,
+    dtype: options.DTypeOption = None,
+    causal: options.CausalOption = None,
+    layout: options.LayoutOption = None,
+    M: options.MOption = None,
+    N: options.NOption = None,
+    K: options.KOption = None,
+    mask: options.MaskOption = None,
+    alpha: options.AlphaOption = None,
+    scale: options.ScaleOption = None,
+    settings: options.SetOption = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", help="A shipped family by name, or a file of your own [default: the winner's]."),
+    ] = None,
+    set_param: Annotated[
+        list[str] | None,
+        typer.Option("--set-param", metavar="NAME=VALUE", help="A parameter, where it differs from the best known."),
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="module:function of your op; not needed for a check.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Check the whole space, a line a candidate.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="With --all: at most so many of each family, at random.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="With --limit: which ones.")] = 0,
+    blocks: Annotated[int, typer.Option("--blocks", min=0, help="Blocks of each launch to trace in full; 0: all.")] = 6,
+    hints: Annotated[
+        bool, typer.Option("--hints/--no-hints", help="Rerun changed configurations where something can be gained.")
+    ] = True,
+    limit_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that one run may take.")] = 120.0,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="The GPU whose limits hold [default: the one present, else the target]."),
+    ] = None,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a kernel on the emulator with every memory access traced: faults by line, counters by line, hints.
+
+    Finds accesses out of bounds, misaligned or of what nobody wrote, races, divergent barriers, wrong warp masks and
+    asynchronous copies that are not waited for. Exit code 1 when something was found. Needs no GPU.
+    """
+    given = {
+        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
+    }  # fmt: skip
+    common: dict[str, Any] = {
+        "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
+        "limit_s": limit_s, **options.field_values(given, settings),
+    }  # fmt: skip
+    if every:
+        ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
+    else:
+        ok = _check_one(op, {"params": _params(set_param), "hints": hints, **common}, as_json)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _params(texts: list[str] | None) -> dict[str, Any]:
+    return {name: options.parse_value(value) for name, value in map(options.split_setting, texts or ())}
+
+
+def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:
+    from autotune.check import check
+
+    checked = check(op, **arguments)
+    if as_json:
+        print_json(checked.to_json())
+    else:
+        _print(checked)
+    return checked.ok
+
+
+def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:
+    from autotune.check import check_all
+    from autotune.report.checks import verdict
+
+    results = []
+    for checked in check_all(op, **arguments):
+        results.append(checked)
+        if not as_json:
+            typer.echo(f"{checked.candidate}: {verdict(checked)}")
+            for finding in checked.findings[:_MOST_SHOWN]:
+                typer.echo(f"  {finding}")
+    bad = sum(not checked.ok for checked in results)
+    if as_json:
+        print_json([checked.to_json() for checked in results])
+    else:
+        typer.echo(f"{len(results)} candidates checked, {bad} with findings")
+    return not bad
+
+
+def _print(checked: "Checked") -> None:
+    from autotune.report import checks
+
+    print_pairs(
+        [
+            ("candidate", checked.candidate),
+            ("problem", checked.asked),
+            ("executed", checked.problem if checked.problem != checked.asked else None),
+            ("device", checked.device),
+            ("traced", checks.sampling(checked)),
+            ("memory", checks.compulsory(checked)),
+            ("result", checks.verdict(checked)),
+        ]
+    )
+    _print_findings(checked)
+    print_table(checks.KERNEL_COLUMNS, checks.kernel_rows(checked))
+    source = checked.source.code.splitlines() if checked.source else []
+    for kernel in checked.trace.kernels:
+        typer.echo()
+        print_table(checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, traced blocks")
+    for hint in checked.hints:
+        typer.echo(f"hint: {hint}")
+
+
+def _print_findings(checked: "Checked") -> None:
+    for finding in checked.findings[:_MOST_SHOWN]:
+        typer.echo(f"  {finding}")
+        if finding.other is not None and finding.other.place.line:
+            other = finding.other
+            typer.echo(
+                f"      with {other.access or 'the call'} at {other.place}, block {other.block}, thread {other.thread}"
+            )
+    if len(checked.findings) > _MOST_SHOWN:
+        typer.echo(f"  … and {len(checked.findings) - _MOST_SHOWN} more (--json has them all)")

@@ -1,0 +1,91 @@
+"""How a check is shown: findings, counters by kernel and line, hints."""
+
+from collections.abc import Iterator, Sequence
+
+from autotune.check.api import Checked
+from autotune.check.model import KernelTrace, LineCounters
+
+Row = tuple[object, ...]
+
+LINE_COLUMNS = (">line", "what", ">requests", ">sectors each", ">ideal", ">passes", ">conflicts", ">worst", "source")
+"""Of `line_rows`; columns that begin with `>` are set to the right."""
+
+KERNEL_COLUMNS = (
+    "kernel", ">blocks", ">traced", ">coalescing", ">passes", ">conflicts", ">read MB", ">written MB", ">atomics",
+    ">barriers", ">shuffles", ">tensor ops", ">fp32 Mflop", ">fp16 Mflop",
+)  # fmt: skip
+"""Of `kernel_rows`."""
+
+
+def kernel_rows(checked: Checked) -> Iterator[Row]:
+    """One row a launch; counts are of all blocks."""
+    for kernel in checked.trace.kernels:
+        yield (
+            kernel.kernel, kernel.blocks, len(kernel.traced), f"{kernel.coalescing:.0%}", _count(kernel.wavefronts),
+            _share(kernel.conflicts, kernel.wavefronts), f"{kernel.bytes_read / 1e6:.4g}",
+            f"{kernel.bytes_written / 1e6:.4g}", _count(kernel.lanes("global atomic", "shared atomic")),
+            _count(kernel.requests("barrier")), _count(kernel.requests("shuffle", "vote")),
+            _count(kernel.requests("tensor")), f"{kernel.scale * kernel.arithmetic.fp32 / 1e6:.4g}",
+            f"{kernel.scale * kernel.arithmetic.fp16 / 1e6:.4g}",
+        )  # fmt: skip
+
+
+def line_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
+    """One row an instruction that touches memory, in the blocks that were traced; `source`: the rendered lines."""
+    for row in kernel.lines:
+        if row.sectors or row.wavefronts:
+            number = row.place.line
+            text = source[number - 1].strip() if 0 < number <= len(source) else row.place.inner
+            yield number, _what(row), row.requests, *_global(row), *_shared(row), text[:80]
+
+
+def _what(row: LineCounters) -> str:
+    return f"{row.operation} {8 * row.nbytes}"
+
+
+def _global(row: LineCounters) -> tuple[str, str]:
+    if not row.sectors:
+        return "", ""
+    return f"{row.sectors / row.requests:.3g}", f"{row.ideal_sectors / row.requests:.3g}"
+
+
+def _shared(row: LineCounters) -> tuple[str, str, str]:
+    if not row.wavefronts:
+        return "", "", ""
+    return str(row.wavefronts), str(row.conflicts or ""), f"{row.worst}-way" if row.worst > 1 else ""
+
+
+def compulsory(checked: Checked) -> str:
+    """`moves 12.3 MB, of which 2.1 MB (17 %) are compulsory`."""
+    moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in checked.trace.kernels)
+    least = checked.compulsory_bytes
+    share = f" ({min(1.0, least / moved):.0%})" if moved else ""
+    return f"{moved / 1e6:.4g} MB between L1 and L2, of which {least / 1e6:.4g} MB{share} are compulsory"
+
+
+def verdict(checked: Checked) -> str:
+    """One line: what was found."""
+    if checked.error:
+        return f"not checked: {checked.error}"
+    if not checked.findings:
+        return "nothing found"
+    kinds = ", ".join(dict.fromkeys(finding.kind for finding in checked.findings))
+    return f"{len(checked.findings)} found: {kinds}"
+
+
+def sampling(checked: Checked) -> str:
+    """What was looked at."""
+    parts = [
+        f"{kernel.kernel}: all {kernel.blocks} blocks" if len(kernel.traced) == kernel.blocks else
+        f"{kernel.kernel}: {len(kernel.traced)} of {kernel.blocks} blocks"
+        for kernel in checked.trace.kernels
+    ]  # fmt: skip
+    return f"traced in full {'; '.join(parts)} (of the others global memory alone)" if parts else ""
+
+
+def _count(number: float) -> str:
+    return f"{number:.4g}" if number < 1e4 else f"{number:.3e}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if part and whole else "0"
