@@ -166,7 +166,8 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
         lines.append(f"{name}: {op.scalars(problem)[name]!r} for this problem.")
     lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
     fixed = {**problem.fields, **launcher.fixed}
-    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in launcher.sizes]
+    arguments = (*launcher.sizes, *launcher.scalars)
+    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in arguments]
     lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
     return lines
 

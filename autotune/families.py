@@ -46,7 +46,8 @@ class Families:
         return unsupported or Space(template, problem, spec).why_not(candidate.config)
 
     def default(self, problem: Problem, spec: DeviceSpec) -> Candidate:
-        """The default of the family that needs the least workspace, of those the one for the newest architecture.
+        """The default of the family that computes least, of those the one that needs the least workspace, of those the
+        one for the newest architecture.
 
         Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
         memory loses to one that does not.
@@ -66,16 +67,18 @@ class Families:
                 reasons.append(str(error))
         if not ranked:
             raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
-        return min(ranked, key=lambda item: item[:3])[3]
+        return min(ranked, key=lambda item: item[:4])[4]
 
 
-def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[int, int, str, Candidate]:
+def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[float, int, int, str, Candidate]:
     space = Space(template, problem, spec)
     config = template.defaults if space.why_not(template.defaults) is None else space.default()
-    plan = make_plan(template, get_op(problem.op), problem, space.namespace(config))
+    op = get_op(problem.op)
+    plan = make_plan(template, op, problem, space.namespace(config))
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
     newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
-    return workspace, -newest, template.name, space.candidate(config)
+    flops = template.executed_flops(op.flops(problem), problem)
+    return flops, workspace, -newest, template.name, space.candidate(config)
 
 
 def _listed(reasons: Sequence[str]) -> str:

@@ -55,6 +55,11 @@ class Template:
             digest.update(include.text.encode())
         return digest.hexdigest()[:16]
 
+    def executed_flops(self, op_flops: float, problem: Problem) -> float:
+        """What the family executes: its `[cost] flops` where it says so, else the op's own count."""
+        cost = self.front.flops
+        return op_flops if cost is None else max(op_flops, float(cost(problem.fields)))
+
     def why_unsupported(self, problem: Problem, spec: DeviceSpec) -> str | None:
         """Why this family cannot compute the problem on the device; None when it can.
 

@@ -224,9 +224,11 @@ class Pipeline:
     def _estimate(self, job: _Job) -> Timing:
         task = self._task
         tensor_cores = any("mma" in include.name for include in job.source.includes)
+        template = task.templates[job.source.candidate.template]
+        flops = template.executed_flops(task.op.flops(task.problem), task.problem)
         return estimate(
-            task.op.flops(task.problem), task.op.nbytes(task.problem), job.source.plan, job.resources,
-            task.identity.spec, tensor_cores=tensor_cores,
+            flops, task.op.nbytes(task.problem), job.source.plan, job.resources, task.identity.spec,
+            tensor_cores=tensor_cores,
         )  # fmt: skip
 
     def _fail(self, error: AutotuneError) -> None:

@@ -1,4 +1,4 @@
-"""Every family of `matmul`, `softmax` and `softmax_backward` on the emulator: hard shapes, dtypes, strides, parameters."""
+"""Every family of `matmul`, `softmax` and `softmax_backward` on the emulator: hard shapes, strides, parameters."""
 
 from dataclasses import replace
 from typing import Any
@@ -87,8 +87,7 @@ ROW_CASES = (
     rows(113, 203, B=2, dtype="fp32"),
     rows(799, 3, dtype="bf16"),
     rows(1, 1, causal=False, dtype="fp16"),
-    rows(203, 113, causal=False, dtype="fp32", scale=-0.5),
-    rows(239, 1, dtype="fp16"),
+    rows(75, 61, causal=False, dtype="fp32", scale=-0.5),
     rows(5, 1024, dtype="fp16"),
 )
 
@@ -128,8 +127,9 @@ def run_placed(
     }
 
     def place(arg: Arg) -> Arg:
-        is_view = isinstance(arg, ViewArg)
-        return replace(arg, strides=tensors[arg.name].strides, offset=tensors[arg.name].offset) if is_view else arg
+        if not isinstance(arg, ViewArg):
+            return arg
+        return replace(arg, strides=tensors[arg.name].strides, offset=tensors[arg.name].offset)
 
     sizes = {
         name: t.offset + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.strides, strict=True))
@@ -180,7 +180,7 @@ def test_heads_are_multiplied_where_they_lie(family: Template, cache: BuildCache
     problem = op.problem(**product(50, 70, 64, B=2, NH=3, dtype="fp16", layout="nt", alpha=0.125))
     inputs = op.inputs(problem, seed=3)
     inputs["b"] = np.broadcast_to(inputs["b"][:1, :1], inputs["b"].shape)
-    layouts = {
+    layouts: dict[str, Layout] = {
         "a": ((50 * 192, 64, 192, 1), 0),
         "b": ((0, 0, 1, 64), 0),
         "c": ((3 * 50 * 70, 50 * 70, 70, 1), 0),
@@ -211,11 +211,12 @@ def test_strided_rows_with_nan_wherever_nothing_is_seen(
 def test_nan_in_a_row_stays_in_it(family: Template, cache: BuildCache) -> None:
     """A query that sees a NaN gives NaN for the keys it sees and 0 for the others; other rows are untouched."""
     op = get_op(family.op)
-    problem = op.problem(**rows(40, 40, NH=1, dtype="fp32"))
+    problem = op.problem(**rows(40, 72, dtype="fp32"))
     inputs = op.inputs(problem, seed=5)
-    next(iter(inputs.values()))[0, 0, 20, 3] = np.nan
+    next(iter(inputs.values()))[0, 1, 20, 3] = np.nan
     layouts = {t.name: (t.strides, 0) for t in op.tensors(problem)}
-    got = run_placed(family, problem, inputs, layouts, cache)[0, 0]
-    assert np.isnan(got[20, :21]).all()
-    assert (got[20, 21:] == 0).all()
-    assert np.isfinite(np.delete(got, 20, axis=0)).all()
+    got = run_placed(family, problem, inputs, layouts, cache)[0]
+    assert np.isnan(got[1, 20, :53]).all()
+    assert (got[1, 20, 53:] == 0).all()
+    assert np.isfinite(got[0]).all()
+    assert np.isfinite(np.delete(got[1], 20, axis=0)).all()
