@@ -10,7 +10,7 @@ import typer
 from autotune.cli import main as cli
 from autotune.ops.registry import BUILTIN, get_op
 
-COMMANDS = ("search", "best", "export")
+COMMANDS = ("search", "best", "export", "check")
 
 
 def options_of(command: str) -> set[str]:
