@@ -16,6 +16,7 @@ from autotune.candidate import Candidate
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import DeviceMissing, UsageError
 from autotune.problem import Problem
+from autotune.store.files import plain_path
 from autotune.store.reader import Reader, open_reader
 from autotune.values import Value
 
@@ -154,7 +155,7 @@ def best(
 def _location(db: str | Path | None) -> str:
     """The database meant, as text that stays the same when the working folder changes."""
     text = settings.database() if db is None else str(db)
-    return text if text[:1] == "/" or "://" in text or not text else str(Path(text).expanduser().absolute())
+    return text if text[:1] == "/" or "://" in text or not text.strip() else str(plain_path(text))
 
 
 def _open(database: str) -> "tuple[Reader, Winners]":

@@ -27,6 +27,7 @@ from autotune.source import KernelSource
 
 _RECORD = "artifact.json"
 SOURCE_NAME = "kernel.cu"
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,13 @@ class BuildCache:
             BuildError: the machinery failed.
         """
         key = recipe.key
-        artifact = self.find(recipe.kind, key)
-        if artifact is not None:
-            return artifact
-        with self._lock(key):
-            artifact = self.find(recipe.kind, key)  # another process may have built it while we waited
-            return artifact if artifact is not None else self._make(recipe, key, compile_step)
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self.find(recipe.kind, key) or self._make_alone(recipe, key, compile_step)
+            except BuildError as error:  # somebody may be emptying the cache
+                if attempt + 1 == _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def find(self, kind: str, key: str) -> Artifact | None:
         """The entry if it is there and undamaged.
@@ -103,6 +105,11 @@ class BuildCache:
             raise CompileError(record["error"])
         return artifact
 
+    def _make_alone(self, recipe: Recipe, key: str, compile_step: Compile) -> Artifact:
+        with self._lock(key):
+            # Another process may have built it while we waited.
+            return self.find(recipe.kind, key) or self._make(recipe, key, compile_step)
+
     def _make(self, recipe: Recipe, key: str, compile_step: Compile) -> Artifact:
         with self._workspace(key) as workspace:
             folder = workspace / "entry"
@@ -117,7 +124,8 @@ class BuildCache:
             raise outcome
         artifact = self.find(recipe.kind, key)
         if artifact is None:
-            raise BuildError(f"an entry vanished from the build cache {self.root}: does something delete files there?")
+            said = f"an entry vanished from the build cache {self.root}: does something delete files there?"
+            raise BuildError(said) from FileNotFoundError(said)
         return replace(artifact, cached=False)
 
     def _publish(self, folder: Path, entry: Path) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -29,6 +30,7 @@ def make_engine(url: URL) -> Engine:
         engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
+        _hold_to_one_file(engine)
     event.listen(engine, "connect", _note_process)
     event.listen(engine, "checkout", _own_process_only)
     return engine
@@ -81,6 +83,31 @@ def _own_process_only(connection: Any, record: Any, proxy: Any) -> None:  # noqa
     if record.info["pid"] != os.getpid():
         record.dbapi_connection = proxy.dbapi_connection = None
         raise DisconnectionError("a connection of the parent process")
+
+
+def _hold_to_one_file(engine: Engine) -> None:
+    """SQLite goes on writing into a file that has no name any more, and what it writes is lost: refuse that."""
+    path, first = str(engine.url.database), None
+
+    def note(*_: Any) -> None:
+        nonlocal first
+        first = first or _identity(path)
+
+    def check(*_: Any) -> None:
+        if first is not None and _identity(path) != first:
+            raise StoreError(f"the database {path} was deleted or replaced while in use; run the command again")
+
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", check)
+    event.listen(engine, "do_connect", check)  # which would make a new, empty file
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 _CAUSES = {

@@ -18,7 +18,10 @@ def plain_path(text: str) -> Path | None:
         return None
     if not text.strip() or "\0" in text:
         raise UsageError(f"the database {text!r} is neither a path nor a URL")
-    return Path(text).expanduser().absolute()
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise UsageError(f"the database {text!r}: {error}") from error
 
 
 def check_file(path: Path) -> bool:
