@@ -32,8 +32,15 @@ FIELDS = (
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )
 
-_EMULATED_FLOPS = 0.8e9
+_EMULATED_FLOPS = 1.5e9
 """What the emulator executes in about a second."""
+
+_PATIENCE = 8
+"""How many times that it may take before telling shares of batches and heads are given up."""
+
+_SHARES = ((2, 2, 3), (2, 2, 2), (1, 2, 2), (1, 1, 2), (1, 1, 1))
+"""Batches, key heads and query heads a key head that are kept. With two of each, wrong strides and wrong maps from
+query to key heads show; batches go first, because heads are mapped in more ways."""
 
 _ROUNDINGS = 4
 """fp32 roundings between dP - D as computed and as it is, relative to the largest dP."""
@@ -63,14 +70,25 @@ class Attention(Op):
         return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
 
     def emulated(self, problem: Problem) -> Problem:
-        """Fewer batches and heads, whole sequences, the group size kept up to 3."""
+        """Fewer batches and heads, whole sequences; two key heads and grouped queries as long as that is bearable."""
+        shares = [self._share(problem, *share) for share in _SHARES]
+        cheap = (share for share in shares if self.flops(share) <= _EMULATED_FLOPS and self._tells(problem, share))
+        bearable = (share for share in reversed(shares) if self._tells(problem, share))
+        least = (next(bearable), *shares[-2:])
+        patient = (share for share in least if self.flops(share) <= _PATIENCE * _EMULATED_FLOPS)
+        return next(cheap, None) or next(patient, shares[-1])
+
+    def _share(self, problem: Problem, b: int, kv: int, g: int) -> Problem:
         group = problem.integer("NH") // problem.integer("NH_kv")
-        for b, kv, g in _SHARES:
-            heads = min(kv, problem.integer("NH_kv"))
-            share = problem.replace(B=min(b, problem.integer("B")), NH_kv=heads, NH=heads * min(g, group))
-            if self.flops(share) <= _EMULATED_FLOPS:
-                return share
-        return problem.replace(B=1, NH_kv=1, NH=1)
+        heads = min(kv, problem.integer("NH_kv"))
+        return problem.replace(B=min(b, problem.integer("B")), NH_kv=heads, NH=heads * min(g, group))
+
+    def _tells(self, problem: Problem, share: Problem) -> bool:
+        """Whether a share still has two key heads, and two query heads for each, where the problem has them."""
+        grouped = problem["NH"] != problem["NH_kv"]
+        return share.integer("NH_kv") >= min(2, problem.integer("NH_kv")) and (
+            not grouped or share["NH"] != share["NH_kv"]
+        )
 
     def units(self, problem: Problem) -> int:
         """One per batch and key head."""

@@ -107,6 +107,8 @@ def test_units_together_are_the_whole(op: Op) -> None:
 def test_the_emulated_problem_keeps_sequences_and_groups() -> None:
     small = FORWARD.emulated(FORWARD.problem(T=256, NH=12, NH_kv=4))
     assert (small["B"], small["NH_kv"], small["NH"], small["T"]) == (2, 2, 6, 256)
+    grouped = BACKWARD.emulated(BACKWARD.problem(T=2048, NH=32, NH_kv=8))
+    assert (grouped["B"], grouped["NH_kv"], grouped["NH"]) == (1, 2, 4)
     large = FORWARD.emulated(FORWARD.problem(T=16384))
     assert (large["B"], large["NH_kv"], large["NH"], large["T"]) == (1, 1, 1, 16384)
     assert FORWARD.emulated(FORWARD.problem(B=1, NH=1, T=8))["NH"] == 1
@@ -171,3 +173,16 @@ def test_noise_covers_what_cancels_where_a_query_sees_one_key() -> None:
 
 def problem_scale(problem: Problem) -> float:
     return BACKWARD.scalars(problem)["scale"]
+
+
+@pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
+@pytest.mark.parametrize("heads", [(2, 2), (8, 2), (32, 8), (12, 4), (6, 1), (1, 1)], ids=str)
+@pytest.mark.parametrize("T", [1, 256, 1024])
+def test_a_wrong_map_of_heads_or_batches_shows_in_the_emulated_problem(op: Op, heads: tuple[int, int], T: int) -> None:
+    NH, NH_kv = heads
+    small = op.emulated(op.problem(B=4, NH=NH, NH_kv=NH_kv, T=T))
+    assert small.integer("NH_kv") == min(2, NH_kv)
+    assert (small["NH"] != small["NH_kv"]) == (NH != NH_kv)
+    assert small.integer("NH") % small.integer("NH_kv") == 0
+    if NH == NH_kv:
+        assert small["B"] == 2
