@@ -45,9 +45,6 @@ query to key heads show; batches go first, because heads are mapped in more ways
 _ROUNDINGS = 4
 """fp32 roundings between dP - D as computed and as it is, relative to the largest dP."""
 
-_SHARES = ((2, 2, 3), (2, 2, 2), (2, 2, 1), (1, 2, 2), (1, 2, 1), (1, 1, 2), (1, 1, 1))
-"""Batches, key heads and query heads a key head that are kept, the most telling first."""
-
 
 class Attention(Op):
     """What `forward` and `backward` share."""
