@@ -97,11 +97,11 @@ __device__ __forceinline__ void as_operand(uint32_t (&a)[M][4], const float (&x)
             a[m][i] = pack<T>(x[m][n + i / 2][i % 2 * 2], x[m][n + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Rounds factor * x and writes its first `rows` rows to a matrix, by way of the warp's own 16 * M rows of a tile.
-template <class T, class Tile, int M>
-__device__ __forceinline__ void write_own_rows(T* to, const View<T, 4>& tensor, int rows,
-                                               const float (&x)[M][Tile::COLS / 8][4], float factor,
-                                               unsigned char* warp_tile)
+/// Rounds factor * x and writes its first `rows` rows to a matrix, by way of the warp's own 16 * M rows of a tile. The
+/// columns are those of the tile's chunks from `first` on.
+template <class T, class Tile, int M, int N>
+__device__ __forceinline__ void write_own_rows(T* to, const View<T, 4>& tensor, int rows, const float (&x)[M][N][4],
+                                               float factor, unsigned char* warp_tile, int first = 0)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -109,17 +109,17 @@ __device__ __forceinline__ void write_own_rows(T* to, const View<T, 4>& tensor, 
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
-            for (int n = 0; n < Tile::COLS / 8; ++n) {
+            for (int n = 0; n < N; ++n) {
                 const uint32_t both = pack<T>(x[m][n][2 * half] * factor, x[m][n][2 * half + 1] * factor);
-                unsigned char* const chunk = warp_tile + Tile::offset(16 * m + 8 * half + lane / 4, n);
+                unsigned char* const chunk = warp_tile + Tile::offset(16 * m + 8 * half + lane / 4, first + n);
                 *reinterpret_cast<uint32_t*>(chunk + lane % 4 * 4) = both;
             }
     __syncwarp();
     const bool vectors = allows_vectors<8>(tensor);
 #pragma unroll 4
-    for (int i = lane; i < 16 * M * Tile::CHUNKS; i += 32) {
-        const int row = i / Tile::CHUNKS;
-        const int chunk = i % Tile::CHUNKS;
+    for (int i = lane; i < 16 * M * N; i += 32) {
+        const int row = i / N;
+        const int chunk = first + i % N;
         if (row >= rows) break;
         const auto part = *reinterpret_cast<const Vector<T, 8>*>(warp_tile + Tile::offset(row, chunk));
         T* const result = to + row * tensor.stride[2] + chunk * 8 * tensor.stride[3];

@@ -1,4 +1,4 @@
-"""The backward family on tensor cores, on the emulator: hard shapes, dtypes, layouts, strides, special values, parameters."""
+"""The backward family on tensor cores, emulated: hard shapes, dtypes, layouts, strides, special values, parameters."""
 
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from tests.emulator.test_backward_kernels import (
     Arrays,
     agree,
     default,
-    dq_variants,
     inputs_of,
     place,
     run,
@@ -29,6 +28,8 @@ from tests.emulator.test_backward_kernels import (
 
 FAMILY = find_template("backward", "flash_mma")
 OK = (Outcome.OK, "")
+WAYS = ["atomic", "separate", "alongside"]
+"""Of accumulating dQ."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,14 @@ def on_tensor_cores(case: AttentionCase) -> Problem:
     return BACKWARD.problem(**fields)
 
 
+def ways_of(problem: Problem) -> list[dict[str, Value]]:
+    """For each way of accumulating dQ that the problem allows, the default or a plainer configuration."""
+    space = Space(FAMILY, problem, SPEC)
+    plainer: tuple[dict[str, Value], ...] = ({}, {"WARPS_D": 1, "OWN_TILES": 1})
+    configs = [[{**space.default(), **plain, "DQ_ACCUMULATE": way} for plain in plainer] for way in WAYS]
+    return [valid[0] for tries in configs if (valid := [config for config in tries if space.contains(config)])]
+
+
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 def test_every_case_is_right(case: AttentionCase, cache: BuildCache) -> None:
     problem = on_tensor_cores(case)
@@ -54,14 +63,13 @@ def test_every_case_is_right(case: AttentionCase, cache: BuildCache) -> None:
     assert (found.outcome, found.message) == OK
 
 
-@pytest.mark.parametrize("HS", [32, 64, 96, 128, 192])
-def test_every_head_size_is_right_both_ways(HS: int, cache: BuildCache) -> None:
-    """dQ by atomics and in a pass of its own; lengths that divide no tile."""
+@pytest.mark.parametrize("HS", [32, 64, 96, 128, 192, 256])
+def test_every_head_size_is_right(HS: int, cache: BuildCache) -> None:
+    """Every way of accumulating dQ; lengths that divide no tile."""
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=77, T_kv=150, HS=HS, dtype="fp16", causal=True)
-    space = Space(FAMILY, problem, SPEC)
-    for way in ("atomic", "separate"):
-        config = {**space.default(), "BLOCK_M": 32 if HS == 192 else 64, "DQ_ACCUMULATE": way}
-        assert space.contains(config)
+    configs = ways_of(problem)
+    assert [config["DQ_ACCUMULATE"] for config in configs] == (["atomic"] if HS == 256 else WAYS)
+    for config in configs:
         found = verdict(FAMILY, problem, config, cache)
         assert (found.outcome, found.message) == OK, config
 
@@ -83,19 +91,13 @@ def test_random_configurations_are_right(seed: int, cache: BuildCache) -> None:
     assert (found.outcome, found.message) == OK, (problem, config)
 
 
-@pytest.mark.parametrize("config", [{}, {"PEEL": False}, {"REVERSE": True}, {"DQ_ACCUMULATE": "separate"}])
+@pytest.mark.parametrize("config", [{}, {"PEEL": True}, {"REVERSE": True}, {"DQ_ACCUMULATE": "alongside"}])
 def test_rows_without_a_key(config: dict[str, Value], cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=203, T_kv=70, HS=32, dtype="fp16", causal=True)
     got = run(FAMILY, problem, default(FAMILY, problem, **config), inputs_of(problem, 2), {}, cache)
     assert (got["dq"][:, :, : 203 - 70] == 0).all()
     assert all(np.isfinite(got[name]).all() for name in GRADIENTS)
     assert (got["dq"][:, :, 203 - 69 :] != 0).any(axis=-1).all()
-
-
-def both_ways(problem: Problem) -> list[dict[str, Value]]:
-    configs = dq_variants(FAMILY, problem)
-    assert [config["DQ_ACCUMULATE"] for config in configs] == ["atomic", "separate"]
-    return configs
 
 
 def test_odd_strides(cache: BuildCache) -> None:
@@ -110,7 +112,7 @@ def test_odd_strides(cache: BuildCache) -> None:
         "dq": place(np.zeros_like(inputs["q"]), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
         "dk": place(np.zeros_like(inputs["k"]), (2 * 50 * 64, 50 * 64, 1, 50)),
     }
-    for config in both_ways(problem):
+    for config in ways_of(problem):
         agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
 
 
@@ -132,7 +134,7 @@ def test_nan_beyond_the_valid_rows_does_not_leak(causal: bool, cache: BuildCache
     inputs = inputs_of(problem, 4)
     gap = 64 * 260  # elements between heads: room for two of the largest tiles
     views = {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
-    for config in both_ways(problem):
+    for config in ways_of(problem):
         agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
 
 
@@ -159,28 +161,28 @@ def test_large_scores_are_stable(factor: float, cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=1, NH_kv=1, T=70, T_kv=70, HS=64, dtype="fp16", causal=False)
     inputs = sharp(problem, factor)
     assert (inputs["lse"] * np.sign(factor) > 100).all()
-    for config in both_ways(problem):
+    for config in ways_of(problem):
         got = run(FAMILY, problem, config, inputs, {}, cache)
         assert all(np.isfinite(got[name]).all() for name in GRADIENTS)
         agree(got, problem, inputs, 1e-2)
 
 
-def test_the_separate_pass_repeats_itself_to_the_bit(cache: BuildCache) -> None:
+def test_blocks_of_their_own_for_dq_repeat_themselves_to_the_bit(cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp16", causal=True)
     inputs = inputs_of(problem, 7)
     claims = []
-    for config in both_ways(problem):
+    for config in ways_of(problem):
         claims.append(bool(FAMILY.front.deterministic({**problem.fields, **config, "device": SPEC})))
         if claims[-1]:
             first, second = (run(FAMILY, problem, config, inputs, {}, cache) for _ in range(2))
             assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
-    assert claims == [False, True]
+    assert claims == [False, True, True]
 
 
 def test_what_it_does_not_support() -> None:
     assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp32"), SPEC) is not None
     assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp16", HS=40), SPEC) is not None
-    for HS in (32, 64, 96, 128, 192):
+    for HS in (32, 64, 96, 128, 192, 256):
         assert Space(FAMILY, BACKWARD.problem(HS=HS, dtype="bf16"), SPEC).size > 50
 
 
