@@ -37,6 +37,9 @@ from autotune.template import Template
 
 RETIME_ROUNDS = 3
 
+EMULATED_RATE = 2e8
+"""Operations a second that the emulator reaches with all repeats of a verification, on a slow and busy machine."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -60,6 +63,11 @@ class Task:
     def executed(self) -> Problem:
         """The problem that is executed and verified."""
         return self.op.emulated(self.problem) if self.emulated else self.problem
+
+    @property
+    def patience_s(self) -> float:
+        """How long a candidate may take: the limit, and on the emulator what its work takes besides."""
+        return self.limit_s + (self.op.flops(self.executed) / EMULATED_RATE if self.emulated else 0.0)
 
     def render(self, candidate: Candidate, problem: Problem) -> KernelSource:
         """The candidate's source for a problem."""
@@ -98,7 +106,7 @@ class Pipeline:
         self._build_seconds = 0.0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         prepare = Prepare(task.op_source, task.executed, task.seed)
-        self._lane = Lane(client, prepare, task.limit_s, timed=not task.emulated, failed=self._fail)
+        self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._fail)
 
     @property
     def capacity(self) -> int:
