@@ -114,7 +114,7 @@ def _best(
     space = Space(family, problem, spec)
     candidate = space.candidate(space.default())
     return Best(
-        answer="default", kind="none", ms=None, problem=problem, device=spec, candidate=candidate, template=family
+        answer="default", kind="none", found_ms=None, problem=problem, device=spec, candidate=candidate, template=family
     )
 
 

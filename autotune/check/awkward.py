@@ -1,0 +1,73 @@
+"""Problems on which kernels go wrong when they go wrong: lengths that divide no tile, rows without a key, one query."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from autotune.check.task import TraceTask
+from autotune.devices.spec import DeviceSpec
+from autotune.ops.locate import OpRef
+from autotune.ops.registry import get_op
+from autotune.problem import Problem
+from autotune.space import Space
+from autotune.template import Template
+
+Fields = Mapping[str, Any]
+
+_LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
+
+
+def _attention() -> Iterator[Fields]:
+    dtypes, layouts, sizes = ("fp16", "bf16", "fp32"), ("bthd", "bhtd", "packed"), (64, 128, 32, 96, 40)
+    for i, (T, T_kv) in enumerate(_LENGTHS):
+        heads = {"B": 1 + i % 2, "NH": (2, 3, 6)[i % 3], "NH_kv": (2, 1, 2)[i % 3]}
+        if T * T_kv > 10**5:
+            heads = {"B": 1, "NH": 1, "NH_kv": 1}
+        for causal in (True, False):
+            layout = layouts[i % 3] if T == T_kv else layouts[i % 2]
+            kind = {"dtype": dtypes[(i + causal) % 3], "layout": layout, "HS": sizes[(i + 2 * causal) % 5]}
+            yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
+
+
+def _products() -> Iterator[Fields]:
+    sizes = ((1, 1, 1), (113, 203, 64), (799, 3, 17), (203, 64, 113), (64, 130, 251), (136, 72, 200), (96, 256, 104))
+    masks = ("none", "c_lower", "none", "a_lower", "a_upper", "none", "none")
+    layouts = ("tt", "nt", "nn", "nn", "tn", "tn", "tt")
+    for i, ((M, N, K), mask, layout) in enumerate(zip(sizes, masks, layouts, strict=True)):
+        for dtype in ("fp16", "bf16", "fp32"):
+            yield {"B": 1 + i % 2, "NH": 2, "M": M, "N": N, "K": K, "mask": mask, "layout": layout, "dtype": dtype}
+
+
+def _rows() -> Iterator[Fields]:
+    for i, (T, T_kv) in enumerate(_LENGTHS):
+        for causal in (True, False):
+            dtype = ("fp16", "bf16", "fp32")[(i + causal) % 3]
+            heads = 1 if T * T_kv > 10**5 else 2
+            yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
+
+
+_FIELDS = {
+    "forward": _attention,
+    "backward": _attention,
+    "matmul": _products,
+    "softmax": _rows,
+    "softmax_backward": _rows,
+}
+
+
+def awkward_problems(op: str) -> tuple[Problem, ...]:
+    """For a built-in op."""
+    return tuple(get_op(op).problem(**fields) for fields in _FIELDS[op]())
+
+
+def awkward_tasks(template: Template, spec: DeviceSpec, count: int, seed: int) -> Iterator[TraceTask]:
+    """`count` random configurations of a shipped family, each for the next of the problems that it supports."""
+    random = np.random.default_rng(seed)
+    problems = [p for p in awkward_problems(template.op) if template.why_unsupported(p, spec) is None]
+    spaces = [space for space in (Space(template, problem, spec) for problem in problems) if space.size]
+    order = random.permutation(len(spaces))
+    for i in range(count):
+        space = spaces[order[i % len(spaces)]]
+        config = tuple(space.sample(random).items())
+        yield TraceTask(OpRef(template.op), template.path, space.problem, config, spec)
