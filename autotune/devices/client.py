@@ -143,7 +143,7 @@ class WorkerClient:
         try:
             if not self._connection.poll(limit_s):
                 self.stop()
-                raise WorkerTimeout(f"no result within {limit_s:g} s")
+                raise WorkerTimeout(f"no result within {limit_s:.3g} s")
             reply = self._read(limit_s)
         except (EOFError, ConnectionResetError):
             raise self._death() from None
