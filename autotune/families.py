@@ -50,7 +50,7 @@ class Families:
         one for the newest architecture.
 
         Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
-        memory loses to one that does not.
+        memory loses to one that does not. Historical families come last.
 
         Raises:
             NoFeasibleConfiguration: no family can compute the problem on the device.
@@ -67,10 +67,10 @@ class Families:
                 reasons.append(str(error))
         if not ranked:
             raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
-        return min(ranked, key=lambda item: item[:4])[4]
+        return min(ranked, key=lambda item: item[:-1])[-1]
 
 
-def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[float, int, int, str, Candidate]:
+def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[bool, float, int, int, str, Candidate]:
     space = Space(template, problem, spec)
     config = template.defaults if space.why_not(template.defaults) is None else space.default()
     op = get_op(problem.op)
@@ -78,7 +78,7 @@ def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[fl
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
     newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
     flops = template.executed_flops(op.flops(problem), problem)
-    return flops, workspace, -newest, template.name, space.candidate(config)
+    return template.front.historical, flops, workspace, -newest, template.name, space.candidate(config)
 
 
 def _listed(reasons: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "tolerance"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "tolerance", "historical"}
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class FrontMatter:
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
     tolerance: float | None
+    historical: bool = False
 
 
 def split_template(text: str, where: str) -> tuple[str, str]:
@@ -155,6 +156,7 @@ class _Reader:
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
             tolerance=self._tolerance(),
+            historical=self._historical(),
         )
 
     def _text(self, key: str, default: str | None = None) -> str:
@@ -180,6 +182,12 @@ class _Reader:
         if arch is not None and not re.fullmatch(r"sm_\d+[af]?", str(arch)):
             raise TemplateError(f"arch={arch!r} is not a compute capability such as 'sm_80'")
         return arch
+
+    def _historical(self) -> bool:
+        value = self._data.get("historical", False)
+        if not isinstance(value, bool):
+            raise TemplateError(f"historical={value!r} is neither true nor false")
+        return value
 
     def _tolerance(self) -> float | None:
         relative = self._table("tolerance").get("relative")

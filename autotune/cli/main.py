@@ -16,7 +16,7 @@ import typer
 
 from autotune.errors import AutotuneError
 
-COMMANDS = ("search", "best", "check", "list", "show", "export", "db")
+COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130

@@ -4,6 +4,7 @@ from autotune.errors import ProblemError
 from autotune.ops.attention import Backward, Forward
 from autotune.ops.base import Op
 from autotune.ops.matmul import Matmul
+from autotune.ops.permute import Permute
 from autotune.ops.softmax import Softmax, SoftmaxBackward
 
 _OPS: dict[str, Op] = {}
@@ -33,5 +34,5 @@ def op_names() -> tuple[str, ...]:
     return tuple(_OPS)
 
 
-BUILTIN = tuple(register(op).name for op in (Forward(), Backward(), Matmul(), Softmax(), SoftmaxBackward()))
+BUILTIN = tuple(register(op).name for op in (Forward(), Backward(), Matmul(), Softmax(), SoftmaxBackward(), Permute()))
 """Names of the ops that need no declaration."""

@@ -23,11 +23,15 @@ from autotune.values import Value
 
 @dataclass(frozen=True)
 class Subject:
-    """What is tuned: an op, how another process finds it, and the families named (all of the op's by default)."""
+    """What is tuned: an op, how another process finds it, and the families named (all of the op's by default).
+
+    `label` tells apart, in the database, searches over parts of the same families.
+    """
 
     op: Op
     source: OpRef
     templates: tuple[Template, ...]
+    label: str = ""
 
     def problem(self, fields: Mapping[str, Value]) -> Problem:
         """The op's problem with these fields, defaults for the others."""
@@ -39,7 +43,8 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
 
     Args:
         op: its name; None takes that of the first template file.
-        templates: names of built-in families, or paths of `.cu.j2` files.
+        templates: names of built-in families, or paths of `.cu.j2` files; by default the built-in families that are
+            not historical.
         reference: `module:function`, the CPU reference of a user's own op.
 
     Raises:
@@ -56,8 +61,12 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
         raise UsageError("--reference goes with a template file of your own: --template my.cu.j2")
     source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
     resolved = source.resolve()
-    chosen = [files.get(text) or find_template(name, text) for text in templates] or list(builtin_templates(name))
+    chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
     return Subject(resolved, source, _distinct(chosen))
+
+
+def _usual(op: str) -> list[Template]:
+    return [template for template in builtin_templates(op) if not template.front.historical]
 
 
 def reference_name(reference: str | Callable[..., object] | None) -> str | None:

@@ -49,6 +49,10 @@ class Family:
         """A candidate of this family, parameters in the template's order."""
         return make_candidate(self.name, self.hash, {name: config[name] for name in self.parameters})
 
+    def lists(self, candidate: Candidate) -> bool:
+        """Whether all values of a candidate are among those of the parameters."""
+        return all(value in self.parameters.get(name, ()) for name, value in candidate.values)
+
 
 Seen = Callable[[Candidate], bool]
 
@@ -71,9 +75,12 @@ class Families:
         return self._families[name]
 
     def has(self, candidate: Candidate) -> bool:
-        """Whether the candidate, valid or not, belongs to these very versions of the families."""
+        """Whether the candidate, valid or not, belongs to these very versions of the families.
+
+        One with a value that a family does not list (because its parameters were narrowed) does not.
+        """
         family = self._families.get(candidate.template)
-        return family is not None and family.hash == candidate.template_hash
+        return family is not None and family.hash == candidate.template_hash and family.lists(candidate)
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why the candidate is not valid; None when it is."""

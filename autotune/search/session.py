@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -163,23 +164,33 @@ def search_one(
     """
     clock = Clock(options.budget(opener))
     with closing(WorkerClient(opener)) as client:
-        opened = client.start()
-        families = choose_families(subject.templates, problem, opened.identity.spec)
-        records = _begin(subject, problem, opened, options, store)
-        task = Task(
-            subject.op, subject.source, problem, {template.name: template for template in subject.templates},
-            opened.identity, opened.environment, options.seed, options.limit_s,
-        )  # fmt: skip
-        with closing(Pipeline(task, client, BuildCache(), options.jobs)) as pipeline:
-            session = Session(families, records, pipeline, clock, options, task.emulated, listener)
-            findings = session.run()
-            _end(records, findings)
-            return summarise(findings, task, families, clock, pipeline.load(), store.location)
+        return search_with(client, clock, subject, problem, options, store, listener)
+
+
+def search_with(
+    client: WorkerClient, clock: Clock, subject: Subject, problem: Problem, options: Options, store: Store,
+    listener: Listener,
+) -> SearchResult:  # fmt: skip
+    """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
+    opened = client.start()
+    families = choose_families(subject.templates, problem, opened.identity.spec)
+    records = _begin(subject, problem, opened, options, store)
+    task = Task(
+        subject.op, subject.source, problem, {template.name: template for template in subject.templates},
+        opened.identity, opened.environment, options.seed, options.limit_s,
+    )  # fmt: skip
+    with closing(Pipeline(task, client, BuildCache(), options.jobs)) as pipeline:
+        session = Session(families, records, pipeline, clock, options, task.emulated, listener)
+        findings = session.run()
+        _end(records, findings)
+        return summarise(findings, task, families, clock, pipeline.load(), store.location)
 
 
 def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
     versions = {template.name: template.hash for template in subject.templates}
-    named = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
+    named: dict[str, Any] = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
+    if subject.label:
+        named["part"] = subject.label
     limits = {"trials": options.trials, "timeout": options.timeout_s}
     search = store.start_search(opened.identity, problem, named, limits)
     return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))

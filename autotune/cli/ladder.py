@@ -1,0 +1,111 @@
+"""`autotune ladder`: climb the published versions."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import (
+    BOption,
+    CausalOption,
+    DTypeOption,
+    HSOption,
+    LayoutOption,
+    NHOption,
+    SetOption,
+    TKVOption,
+    TOption,
+    field_values,
+)
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.ladder.result import Climb
+
+
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    op: Annotated[str, typer.Option("--op", help="backward or forward.", rich_help_panel="Problem")] = "backward",
+    B: BOption = None,
+    NH: NHOption = None,
+    T: TOption = None,
+    T_kv: TKVOption = None,
+    HS: HSOption = None,
+    dtype: DTypeOption = None,
+    causal: CausalOption = None,
+    layout: LayoutOption = None,
+    settings: SetOption = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials",
+            min=1,
+            help="Candidates for each version and each shared kernel, earlier runs included "
+            "[default: 2 on cpu, 12 on a GPU].",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the times: a .png, .svg or .pdf file (extra: plot).")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cuda, cuda:1 or cpu [default: the GPU, if any].")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="On cpu, the GPU to estimate for [default: h200].")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Builds at a time [default: one a core].")] = None,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Climb a published ladder: tune each version in turn, and say what its idea gains.
+
+    On a GPU the default is the published problem (B=4 backward, B=8 forward, NH=12, T=1024, HS=64, causal). On cpu the
+    times are estimates for the target GPU, and the default is small: B=1, NH=2, T=256, HS=64. Searches are
+    ordinary ones: recorded in the database, and gone on with by the same command.
+    """
+    from autotune.devices.open import CpuOpener
+    from autotune.ladder.climb import climb, default_options, ladder_problem
+    from autotune.ladder.versions import LADDERS
+    from autotune.report.ladder import check_plot, write_plot
+    from autotune.report.progress import ProgressDisplay
+    from autotune.search.choose import choose_device
+    from autotune.store import open_store
+
+    if op not in LADDERS:
+        raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")
+    if plot is not None:
+        check_plot(plot)
+    given = {"B": B, "NH": NH, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal, "layout": layout}
+    opener = choose_device(device, target)
+    emulated = isinstance(opener, CpuOpener)
+    problem = ladder_problem(LADDERS[op], field_values(given, settings), emulated)
+    options = default_options(trials, seed, jobs, emulated)
+    with open_store(db) as store, ProgressDisplay() as display:
+        found = climb(LADDERS[op], problem, opener, options, store, listener=display, announce=_announce)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+    if plot is not None:
+        write_plot(found, plot)
+    return 0 if any(rung.ms is not None for rung in found.rungs) else 3
+
+
+def _announce(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _print(found: "Climb") -> None:
+    from autotune.report.ladder import shared_lines, summary_lines, table_columns, table_rows
+
+    for line in summary_lines(found):
+        typer.echo(line)
+    typer.echo()
+    print_table(table_columns(found), table_rows(found))
+    typer.echo()
+    for line in shared_lines(found):
+        typer.echo(line)
+    if found.ladder.reference:
+        typer.echo(found.ladder.reference)
+    typer.echo(f"recorded in {found.database}")

@@ -1,0 +1,93 @@
+"""The kernels that a version of attention is made of, each as a problem of the op that computes it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autotune.errors import UsageError
+from autotune.ladder.narrow import Pins
+from autotune.ops.registry import get_op
+from autotune.problem import Problem
+from autotune.values import Value
+
+Derive = Callable[[Problem], Problem]
+"""From the problem of the whole ladder to that of a part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kernel (or pipeline of kernels) that a version launches `count` times.
+
+    `family`: one family of the op, with these parameters pinned; without it, the op's families compete.
+    """
+
+    name: str
+    problem: Derive
+    family: str | None = None
+    pins: Pins = field(default_factory=dict)
+    count: int = 1
+
+
+def whole(asked: Problem) -> Problem:
+    """All of it: the op itself."""
+    return asked
+
+
+def require_pieces(asked: Problem) -> None:
+    """Raise UsageError where the matrix products of whole attention cannot be told apart by head."""
+    if asked["NH"] != asked["NH_kv"]:
+        raise UsageError(
+            f"the ladder's products take one key head a query head; NH={asked['NH']} NH_kv={asked['NH_kv']}"
+        )
+
+
+def softmax(asked: Problem) -> Problem:
+    """P from S."""
+    return _rows("softmax", asked)
+
+
+def softmax_backward(asked: Problem) -> Problem:
+    """dS from P and dP."""
+    return _rows("softmax_backward", asked)
+
+
+def score_product(asked: Problem) -> Problem:
+    """S = Q·Kᵀ, and likewise dP = dO·Vᵀ."""
+    return _product(asked, asked["T"], asked["T_kv"], asked["HS"], "nt", "c_lower")
+
+
+def output_product(asked: Problem) -> Problem:
+    """O = P·V, and likewise dQ = dS·K."""
+    return _product(asked, asked["T"], asked["HS"], asked["T_kv"], "nn", "a_lower")
+
+
+def key_product(asked: Problem) -> Problem:
+    """dV = Pᵀ·dO, and likewise dK = dSᵀ·Q."""
+    return _product(asked, asked["T_kv"], asked["HS"], asked["T"], "tn", "a_upper")
+
+
+def permute_query(asked: Problem) -> Problem:
+    """Q from (B,T,NH,HS) to (B,NH,T,HS); O the other way round takes as long."""
+    return _permutation(asked, asked["T"])
+
+
+def permute_key(asked: Problem) -> Problem:
+    """K and V likewise."""
+    return _permutation(asked, asked["T_kv"])
+
+
+def _rows(op: str, asked: Problem) -> Problem:
+    scale = 1.0 / math.sqrt(asked.integer("HS"))
+    same = {name: asked[name] for name in ("B", "NH", "T", "T_kv", "dtype", "causal")}
+    return get_op(op).problem(**same, scale=scale)
+
+
+def _product(asked: Problem, M: Value, N: Value, K: Value, layout: str, mask: str) -> Problem:
+    same = {name: asked[name] for name in ("B", "NH", "dtype")}
+    triangle = mask if asked["causal"] else "none"
+    return get_op("matmul").problem(**same, M=M, N=N, K=K, layout=layout, mask=triangle)
+
+
+def _permutation(asked: Problem, T: Value) -> Problem:
+    same = {name: asked[name] for name in ("B", "NH", "HS", "dtype")}
+    return get_op("permute").problem(**same, T=T)

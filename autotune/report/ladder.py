@@ -1,0 +1,151 @@
+"""How a climbed ladder is shown: a table, and a plot of the times."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune.errors import UsageError
+from autotune.ladder.result import Climb, Rung
+from autotune.ladder.versions import PUBLISHED_GPU
+from autotune.report.words import format_ms
+from autotune.values import format_config
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+_MEASURED, _PUBLISHED = "#2a78d6", "#1baf7a"  # told apart by people who do not see red or green, too
+_INK, _MUTED, _GRID = "#0b0b0b", "#52514e", "#e1e0d9"
+
+
+def table_columns(climb: Climb) -> list[str]:
+    """Headings of `table_rows`; `>` marks those set to the right. Estimated times are headed as such."""
+    time = "est. ms" if climb.estimated else "ms"
+    columns = ["version", "idea", f">{time}", ">own ms", ">x before", ">x first", ">GB/s", ">roofline"]
+    published = any(rung.version.published_ms is not None for rung in climb.rungs)
+    return [*columns, *([f">{PUBLISHED_GPU} ms"] if published else []), "family", "configuration"]
+
+
+def table_rows(climb: Climb) -> Iterator[list[str]]:
+    """One row a version; of one that was skipped the reason stands where its configuration would."""
+    columns = len(table_columns(climb))
+    for rung, factors in zip(climb.rungs, climb.factors(), strict=True):
+        published = rung.version.published_ms
+        figures = [format_ms(published) if published else ""] if columns == 11 else []
+        if rung.own is None or rung.ms is None:
+            dashes = ["-"] * 6
+            yield [rung.version.name, rung.version.idea, *dashes, *figures, "", f"skipped: {rung.skipped}"]
+            continue
+        share = rung.roofline(climb.spec)
+        yield [
+            rung.version.name, rung.version.idea, format_ms(rung.ms), format_ms(rung.own.ms), *map(_factor, factors),
+            f"{rung.own.best.gbs:.1f}", "" if share is None else f"{share:.1%}", *figures,
+            rung.own.best.candidate.template, format_config(rung.own.best.candidate.config),
+        ]  # fmt: skip
+
+
+def summary_lines(climb: Climb) -> Iterator[str]:
+    """What was climbed and what the figures are, before the table."""
+    yield f"ladder of {climb.problem} on {climb.spec.title}"
+    if climb.estimated:
+        yield (
+            f"times are ESTIMATES for {climb.spec.title}, not measurements: kernels were executed and verified on the "
+            "emulator, on a reduced batch"
+        )
+    if climb.ladder.note:
+        yield climb.ladder.note
+    if climb.interrupted:
+        yield "interrupted: the same command goes on from here"
+
+
+def shared_lines(climb: Climb) -> Iterator[str]:
+    """The kernels that versions share, each with its time: `dP = dO·Vᵀ (fp16): 0.123 ms, mma BLOCK_M=…`."""
+    named: dict[str, list[str]] = {}
+    times = {}
+    for rung in climb.rungs:
+        for timed in rung.shared:
+            names = named.setdefault(timed.problem.key, [])
+            names += [] if timed.part.name in names else [timed.part.name]
+            times[timed.problem.key] = f"({timed.problem.dtype}): {format_ms(timed.best.ms)} ms, {timed.best.candidate}"
+    for key, names in named.items():
+        yield f"{', '.join(names)} {times[key]}"
+
+
+def check_plot(path: Path) -> None:
+    """Before anything is searched, whether a plot can be written there.
+
+    Raises:
+        UsageError: not a name of a picture, no such folder, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        raise UsageError(f"--plot {path}: the name must end in one of {', '.join(PLOT_SUFFIXES)}")
+    if not path.parent.is_dir():
+        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError("--plot needs matplotlib: pip install 'autotune[plot]'") from error
+
+
+def write_plot(climb: Climb, path: Path) -> None:
+    """Draw the times of the versions, and the published ones, as a picture.
+
+    Raises:
+        UsageError: as `check_plot`, or the file cannot be written.
+    """
+    check_plot(path)
+    try:
+        draw(climb).savefig(path, dpi=160)
+    except OSError as error:
+        raise UsageError(f"--plot {path}: {error}") from error
+
+
+def draw(climb: Climb) -> "Figure":
+    """Milliseconds of each version's pass on a logarithmic axis, labelled; published times beside them."""
+    from matplotlib.figure import Figure
+
+    timed = [rung for rung in climb.rungs if rung.ms is not None]
+    figure = Figure(figsize=(1.6 + 1.0 * max(4, len(timed)), 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    kind = "estimated for" if climb.estimated else "measured on"
+    series: list[tuple[str, str, str, list[float | None]]] = [
+        (f"{kind} {climb.spec.title}", "o", _MEASURED, [rung.ms for rung in timed])
+    ]
+    published = [rung.version.published_ms for rung in timed]
+    if any(published):
+        series.append((f"published, {PUBLISHED_GPU}", "D", _PUBLISHED, published))
+    for label, marker, colour, times in series:
+        _line(axes, label, marker, colour, times)
+    _dress(axes, climb, timed)
+    if len(series) > 1:
+        axes.legend(frameon=False, labelcolor=_INK)
+    return figure
+
+
+def _line(axes: Any, label: str, marker: str, colour: str, times: list[float | None]) -> None:
+    points = [(at, ms) for at, ms in enumerate(times) if ms]
+    axes.plot(*zip(*points, strict=True), label=label, marker=marker, color=colour, linewidth=2, markersize=8,
+              markeredgecolor="white")  # fmt: skip
+    for at, ms in points if colour == _MEASURED else ():
+        axes.annotate(
+            format_ms(ms), (at, ms), (0, -16), textcoords="offset points", ha="center", color=_INK, fontsize=9
+        )
+
+
+def _dress(axes: Any, climb: Climb, timed: list[Rung]) -> None:
+    axes.set_yscale("log")
+    axes.margins(x=0.06, y=0.14)
+    axes.set_xticks(range(len(timed)), [rung.version.name for rung in timed])
+    axes.set_ylabel("ms (log scale)", color=_MUTED)
+    axes.set_title(f"{climb.problem}", loc="left", fontsize=10, color=_INK)
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_MUTED, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_GRID)
+
+
+def _factor(factor: float | None) -> str:
+    return "" if factor is None else f"{factor:.3g}"
