@@ -1,0 +1,141 @@
+"""What the launches of a plan do, counted: the input of `autotune.predict`.
+
+Counts come from traced runs of small problems. An attention problem's work is a polynomial in its length: as long as T
+is a multiple of the tiles, a launch does b*T + c*T**2 of everything for each head (b: what happens once a row, c: what
+happens once a pair). Two short traced runs, one twice as long as the other, give b and c, and these the counts at any
+length; heads and batches multiply them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from autotune.check.model import KernelTrace
+from autotune.plan import Launch
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of all blocks of one launch. Requests are those of warps, sectors have 32 bytes.
+
+    `first`: the work of the block with index 0 along `axis` of the grid over the mean; along that axis work changes
+    linearly to 2 - `first` (causal tiles). 1: all blocks have the same work.
+    """
+
+    kernel: str
+    fp32: float = 0.0  # operations of lanes; a fused multiply-add is two
+    fp16: float = 0.0  # likewise
+    special: float = 0.0  # exponentials and the like, of lanes
+    tensor: float = 0.0  # m16n8k16 products of warps
+    shared_loads: float = 0.0  # requests
+    shared_stores: float = 0.0  # requests
+    wavefronts: float = 0.0  # passes through shared memory
+    global_loads: float = 0.0  # requests, asynchronous copies among them
+    global_stores: float = 0.0  # requests, atomic ones among them
+    sectors_loaded: float = 0.0
+    sectors_stored: float = 0.0  # atomic ones among them
+    barriers: float = 0.0  # of the block, arrivals of warps
+    shuffles: float = 0.0  # requests, votes among them
+    first: float = 1.0
+    axis: int = 0
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, those of tensor cores included."""
+        return self.fp32 + self.fp16 + self.special + MMA_FLOPS * self.tensor
+
+    @property
+    def sector_bytes(self) -> float:
+        """Moved between SMs and L2."""
+        return 32.0 * (self.sectors_loaded + self.sectors_stored)
+
+    def times(self, factor: float) -> "Counts":
+        """Of `factor` times as many blocks."""
+        return self.combined(factor, self, 0.0)
+
+    def combined(self, factor: float, other: "Counts", others: float) -> "Counts":
+        """Every count `factor` times, plus those of `other` `others` times; none below 0."""
+        sums: dict[str, Any] = {
+            name: max(0.0, factor * float(getattr(self, name)) + others * float(getattr(other, name)))
+            for name in ADDITIVE
+        }
+        return replace(self, **sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data without zeros; `Counts(**data)` reads it back."""
+        return {name: value for name, value in asdict(self).items() if value or name == "kernel"}
+
+
+MMA_FLOPS = 2 * 16 * 8 * 16
+"""Of one m16n8k16 product."""
+
+ADDITIVE = tuple(field.name for field in fields(Counts) if field.name not in ("kernel", "first", "axis"))
+"""Names of the counts that add up over blocks."""
+
+
+def counts_of(trace: KernelTrace) -> Counts:
+    """Counts of one traced launch, all its blocks."""
+    arithmetic = trace.arithmetic
+    return Counts(
+        kernel=trace.kernel,
+        fp32=trace.scale * arithmetic.fp32,
+        fp16=trace.scale * arithmetic.fp16,
+        special=trace.scale * arithmetic.special,
+        tensor=trace.requests("tensor"),
+        shared_loads=trace.requests("shared load", "matrix load"),
+        shared_stores=trace.requests("shared store", "shared atomic"),
+        wavefronts=trace.wavefronts,
+        global_loads=trace.requests("global load", "async copy"),
+        global_stores=trace.requests("global store", "global atomic"),
+        sectors_loaded=trace.sectors("global load", "async copy"),
+        sectors_stored=trace.sectors("global store", "global atomic"),
+        barriers=trace.requests("barrier"),
+        shuffles=trace.requests("shuffle", "vote"),
+    )
+
+
+def extrapolate(short: Counts, double: Counts, length: int, T: int, heads: int) -> Counts:
+    """Counts at length T and `heads` heads, from those of one head at `length` and at twice that (see above)."""
+    x = T / length
+    # b*T + c*T**2 through both: short * (2x - x**2) + double * (x**2 - x) / 2.
+    return short.combined(heads * (2.0 * x - x**2), double, heads * (x**2 - x) / 2.0)
+
+
+def uneven(counts: Counts, traced: Counts, small: Launch, whole: Launch, first: float) -> Counts:
+    """`counts` of the launch `whole` with the unevenness seen in `small`, one head of it.
+
+    Args:
+        counts: of `whole`.
+        traced: of `small`.
+        small: the launch that was traced.
+        whole: the launch to describe.
+        first: work of the small launch's first block over the mean.
+    """
+    axes = [axis for axis in range(3) if small.grid[axis] > 1]
+    if len(axes) != 1 or abs(first - 1.0) < _EVEN:
+        return counts
+    axis = axes[0]
+    n, many = small.grid[axis], whole.grid[axis]
+    mean = _work(traced) / n
+    step = (first - 1.0) * mean * 2.0 / (n - 1)  # from a block to its neighbour: the same at all lengths
+    mean_of_whole = _work(counts) / (whole.grid[0] * whole.grid[1] * whole.grid[2])
+    slope = step * (many - 1) / 2.0 / max(mean_of_whole, 1e-9)
+    return replace(counts, first=1.0 + max(-_MOST_UNEVEN, min(_MOST_UNEVEN, slope)), axis=axis)
+
+
+_EVEN = 0.02
+_MOST_UNEVEN = 0.98
+
+
+def _work(counts: Counts) -> float:
+    """Memory requests of any kind stand for work, as in `KernelTrace.scale`."""
+    return counts.shared_loads + counts.shared_stores + counts.global_loads + counts.global_stores
+
+
+def grid_ratio(whole: Sequence[Launch], part: Sequence[Launch]) -> list[float]:
+    """Blocks of each launch of a plan over those of the same launch in a smaller plan."""
+    return [_blocks(one) / _blocks(other) for one, other in zip(whole, part, strict=True)]
+
+
+def _blocks(launch: Launch) -> int:
+    return launch.grid[0] * launch.grid[1] * launch.grid[2]

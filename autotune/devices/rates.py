@@ -1,0 +1,72 @@
+"""What one SM does in a clock, and how long single instructions take: the figures behind `autotune.predict`.
+
+Sources, by column:
+
+- *special* (exponentials and the like), *shuffles* and *fp16* (additions and multiply-adds of halves in pairs): CUDA
+  C++ Programming Guide, "Throughput of native arithmetic instructions".
+- *shared*: 32 banks of 4 bytes (Programming Guide, "Shared Memory"); of Turing, whose 16 load/store units halve it:
+  Jia et al., "Dissecting the NVidia Turing T4 GPU via Microbenchmarking" (2019).
+- *port* (between an SM and L2) and *l2* of V100: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+  Microbenchmarking" (2018); of A100, 5120 bytes a clock: NVIDIA A100 Tensor Core GPU Architecture whitepaper; H100 and
+  H200 are taken to be no narrower. Where no figure is published L2 is taken to keep all ports busy.
+- *latencies*: Volta and Turing: Jia et al.; since Ampere: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
+  GPU Architecture via Microbenchmarking" (2024), rounded. Blackwell is taken to be like Hopper and Ada.
+- *mma_share*, of the published tensor rate, that `mma.sync` reaches: Luo et al. for Hopper, whose full rate needs
+  `wgmma`. For sm_100, whose full rate needs `tcgen05`, none is published: taken to be as many products a clock as on
+  sm_80.
+
+fp32 and tensor rates, clocks and memory bandwidth are in `DeviceSpec`, read off the device where there is one.
+"""
+
+from dataclasses import dataclass, replace
+
+from autotune.devices.spec import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one SM and clock unless it says otherwise. Latencies in clocks."""
+
+    l2_bytes: float  # of the whole GPU
+    schedulers: int = 4  # each issues one instruction of a warp
+    special: int = 16  # lanes
+    shuffles: int = 32  # lanes
+    fp16: int = 128  # lanes
+    shared_bytes: int = 128
+    port_bytes: int = 64
+    mma_share: float = 1.0
+    fp32_latency: float = 4.0
+    special_latency: float = 18.0
+    shared_latency: float = 29.0
+    shuffle_latency: float = 25.0
+    mma_latency: float = 33.0  # of m16n8k16
+    l2_latency: float = 265.0
+
+
+_VOLTA = Rates(2048, shared_latency=19, l2_latency=193, mma_latency=33)
+_TURING = replace(_VOLTA, l2_bytes=1280, shared_bytes=64, l2_latency=188)
+_AMPERE = Rates(5120, fp16=256)
+_HOPPER = replace(_AMPERE, mma_share=0.62)
+
+_PORT = 0.0  # stands for: all ports of the GPU
+_BY_CAPABILITY = {
+    70: _VOLTA,
+    75: _TURING,
+    80: _AMPERE,
+    86: Rates(_PORT),
+    87: Rates(_PORT),
+    89: Rates(_PORT),
+    90: _HOPPER,
+    100: replace(_HOPPER, mma_share=0.25),
+    103: replace(_HOPPER, mma_share=0.25),
+    120: Rates(_PORT),
+    121: Rates(_PORT),
+}
+
+
+def rates_of(spec: DeviceSpec) -> Rates:
+    """The rates of a GPU; one of an unknown generation is taken to be like Ada."""
+    rates = _BY_CAPABILITY.get(spec.compute_capability, Rates(_PORT))
+    if rates.l2_bytes == _PORT:
+        return replace(rates, l2_bytes=rates.port_bytes * spec.sm_count)
+    return rates
