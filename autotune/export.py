@@ -17,7 +17,11 @@ from autotune.values import Value
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and what is known of it. `ms` is of the problem in `found`, where there is one."""
+    """What was written, and what is known of it.
+
+    `ms` is the time of this problem on this device, None where that is not known; `found_ms` is the time of what the
+    configuration was tuned for, and `found_for` says what that is where it is something else.
+    """
 
     path: str
     op: str
@@ -28,6 +32,8 @@ class Exported:
     answer: str  # exact, nearest, architecture or default
     kind: str  # measured, estimated or none
     ms: float | None
+    found_ms: float | None
+    found_for: str
     source_hash: str
     main: bool
     compile: str
@@ -79,6 +85,7 @@ def _exported(found: Best, path: Path, main: bool, notes: tuple[str, ...]) -> Ex
     return Exported(
         path=str(path), op=found.problem.op, problem=found.problem.fields, device=found.device.name,
         template=found.candidate.template, config=found.config, answer=found.answer, kind=found.kind, ms=found.ms,
+        found_ms=found.found_ms, found_for=found.found_for,
         source_hash=found.source.hash, main=main, compile=compile_line(str(path), found.device.arch, main), notes=notes,
     )  # fmt: skip
 

@@ -79,11 +79,11 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
 
 
 def _time(found: Best) -> str:
-    if found.ms is None:
+    if found.found_ms is None:
         return "never tuned: the template's default configuration"
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
-    place = "" if found.answer == "exact" else f" for {found.found}"
-    return f"{found.ms:.4g} ms, {verb} on {found.found_on}{place}"
+    time = f"{found.found_ms:.4g} ms, {verb} on {found.found_on}"
+    return f"not known; {time} {found.found_for}" if found.found_for else time
 
 
 def _kernels(source: KernelSource) -> str:

@@ -64,7 +64,7 @@ class _Finder:
         """A template's own choice."""
         candidate = self._families.default(self._problem, self._spec)
         return Best(
-            answer="default", kind="none", ms=None, problem=self._problem, device=self._spec, candidate=candidate,
+            answer="default", kind="none", found_ms=None, problem=self._problem, device=self._spec, candidate=candidate,
             remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
             template=self._families.get(candidate.template),
         )  # fmt: skip
@@ -103,7 +103,7 @@ class _Finder:
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
         return Best(
-            answer=answer, kind=entry.kind, ms=entry.ms, problem=self._problem, device=self._spec,
+            answer=answer, kind=entry.kind, found_ms=entry.ms, problem=self._problem, device=self._spec,
             candidate=self._now(entry.candidate), found=entry.problem, found_on=entry.device, origin=entry.origin,
             measurement_id=entry.measurement_id, driver=entry.driver, compiler=entry.compiler, remarks=remarks,
             template=self._families.get(entry.candidate.template),

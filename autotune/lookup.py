@@ -6,6 +6,7 @@ template's `default`. Within each, measured times come before estimates, and the
 """
 
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,14 +33,15 @@ Answer = Literal["exact", "nearest", "architecture", "default"]
 
 @dataclass(frozen=True)
 class Best:
-    """The best configuration known. `ms` is the time of `found` on `found_on`, not of the problem asked.
+    """The best configuration known. `found_ms` is the time of `found` on `found_on`.
 
+    `ms` is the time of the problem asked on the device asked: None unless the answer is exact.
     `source` and `plan` are rendered for the problem asked, on the device asked, when first read.
     """
 
     answer: Answer
     kind: Literal["measured", "estimated", "none"]
-    ms: float | None
+    found_ms: float | None
     problem: Problem
     device: DeviceSpec
     candidate: Candidate
@@ -56,6 +58,20 @@ class Best:
     def config(self) -> dict[str, Value]:
         """Parameter values by name."""
         return self.candidate.config
+
+    @property
+    def ms(self) -> float | None:
+        """Milliseconds of this very problem on this very device; None where that has not been timed."""
+        return self.found_ms if self.answer == "exact" else None
+
+    @property
+    def found_for(self) -> str:
+        """What `found_ms` is the time of, where that is another problem or GPU than those asked; else empty."""
+        if self.found is None or self.answer == "exact":
+            return ""
+        if self.found != self.problem:
+            return f"for {self.found}, the nearest problem"
+        return "for this problem" + ("" if self.answer == "architecture" else ", by another version of the template")
 
     @cached_property
     def source(self) -> "KernelSource":
@@ -77,12 +93,13 @@ class Best:
 
         return (*self.remarks, *differences(self.driver, self.compiler))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, with the launch plan and the source."""
+    def to_json(self, *, source: bool = True, plan: bool = True) -> dict[str, Any]:
+        """Plain data, with the launch plan and the source where they are wanted."""
         return {
             "answer": self.answer,
             "kind": self.kind,
             "ms": self.ms,
+            "found_ms": self.found_ms,
             "problem": self.problem.to_json(),
             "device": self.device.name,
             "template": self.candidate.template,
@@ -95,9 +112,9 @@ class Best:
             "driver": self.driver,
             "compiler": self.compiler,
             "notes": list(self.notes),
-            "plan": asdict(self.plan),
             "source_hash": self.source.hash,
-            "source": self.source.code,
+            **({"plan": asdict(self.plan)} if plan else {}),
+            **({"source": self.source.code} if source else {}),
         }
 
 
@@ -125,7 +142,8 @@ def best(
         device: a GPU's name, `cuda` for the one present, `cpu` for the target of estimates; by default
             `AUTOTUNE_DEVICE`, else the GPU present, else `AUTOTUNE_TARGET`.
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
-        template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones.
+        template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
+            shipped family, which alone is then looked at.
         reference: the op's reference, `module:function`, where `template` declares its own op.
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
@@ -192,11 +210,11 @@ def _look_up(
 
 def _families(op: str | None, template: str | Path | None, reference: str | None) -> "tuple[Families, str]":
     from autotune.families import Families
-    from autotune.template import builtin_templates, load_template
+    from autotune.template import builtin_templates, find_template, load_template, names_file
 
-    if template is None:
+    if template is None or not names_file(str(template)):
         name = op or "forward"
-        return Families(builtin_templates(name)), name
+        return Families(builtin_templates(name) if template is None else (find_template(name, str(template)),)), name
     from autotune.ops.locate import OpRef
 
     path = Path(template)
@@ -211,19 +229,10 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
 def _spec(device: str | DeviceSpec | None, winners: "Winners") -> DeviceSpec:
     if isinstance(device, DeviceSpec):
         return device
-    from autotune.devices.detect import present_gpu
     from autotune.devices.gpus import gpu
 
-    name = device or settings.device()
-    present = present_gpu()
-    if name in {None, "cuda"} and present is not None:
-        return present
-    if name == "cuda":
-        raise DeviceMissing("there is no GPU here; name one with --device, such as --device h200")
-    if name in {None, "cpu"}:
-        name = settings.target()
-    name = str(name).removeprefix("cpu:")
-    if present is not None and present.name == name.lower():
+    name, present = _device_name(device)
+    if present is not None:
         return present
     try:
         return gpu(name)
@@ -232,3 +241,30 @@ def _spec(device: str | DeviceSpec | None, winners: "Winners") -> DeviceSpec:
         if known is None:
             raise
         return known
+
+
+def usual_gpu() -> str | None:
+    """Name of the GPU that look-ups are about where none is named; None where that is `cuda` and there is none."""
+    try:
+        name, present = _device_name(None)
+    except DeviceMissing:
+        return None
+    return name.lower() if present is None else present.name
+
+
+def _device_name(device: str | None) -> tuple[str, DeviceSpec | None]:
+    """The name of the GPU meant, and its figures as the driver has them if it is present."""
+    from autotune.devices.detect import present_gpu
+
+    name = device or settings.device()
+    here = re.fullmatch(r"cuda(?::(\d+))?", name or "cuda")
+    present = present_gpu(int(here.group(1) or 0)) if here else present_gpu()
+    if here and present is not None:
+        return present.name, present
+    if here and name is not None:
+        which = f" {here[1]}" if here[1] else ""
+        raise DeviceMissing(f"there is no GPU{which} here; name one with --device, such as --device h200")
+    if name in {None, "cpu"}:
+        name = settings.target()
+    name = str(name).removeprefix("cpu:")
+    return name, present if present is not None and present.name == name.lower() else None

@@ -1,6 +1,7 @@
 """One kernel family: front matter and the Jinja body."""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -95,6 +96,11 @@ def load_template(path: Path) -> Template:
         raise TemplateError(f"cannot read the template {path}: {error}") from error
     front, body = split_template(text, str(path))
     return Template(path.name.removesuffix(SUFFIX), path, parse_front_matter(front, str(path)), body, text)
+
+
+def names_file(text: str) -> bool:
+    """Whether a template is named by its file, not by the name of a shipped family."""
+    return text.endswith(SUFFIX) or "/" in text or os.path.isfile(text)  # noqa: PTH113 - no error for odd names
 
 
 @cache

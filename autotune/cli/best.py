@@ -1,6 +1,5 @@
 """`autotune best`: look up the best configuration known for a problem."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,11 +34,17 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         str | None,
         typer.Option("--device", help="A GPU's name, cuda or cpu [default: the GPU present, else the target]."),
     ] = None,
-    template: Annotated[Path | None, typer.Option("--template", help="A family of one's own (.cu.j2).")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at."),
+    ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", help="module:function, where the template declares its own op.")
     ] = None,
-    source: Annotated[bool, typer.Option("--source", help="Print the CUDA source and nothing else.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the CUDA source and nothing else; with --json beside it.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="With --json: the buffers and launches too.")] = False,
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,22 +57,19 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     }  # fmt: skip
     fields = options.field_values(given, settings)
     answer = best(op, device=device, db=db, template=template, reference=reference, **fields)
-    if source:
+    if as_json:
+        print_json(answer.to_json(source=source, plan=plan))
+    elif source:
         typer.echo(answer.source.code, nl=False)
-    elif as_json:
-        print_json(answer.to_json())
     else:
         _print(answer)
 
 
 def _print(answer: "Best") -> None:
-    time = "" if answer.ms is None else f"{format_ms(answer.ms)} ms ({answer.kind})"
-    origin = {"own": "your database", "shipped": "shipped with autotune", "template": ""}[answer.origin]
-    where = " ".join(filter(None, [f"on {answer.found_on}" if answer.found_on else "", origin and f"from {origin}"]))
     print_pairs(
         [
             ("answer", answer.answer),
-            ("time", " ".join(filter(None, [time, where]))),
+            ("time", _time(answer)),
             ("problem", answer.problem),
             ("device", answer.device.title),
             ("template", answer.candidate.template),
@@ -76,3 +78,14 @@ def _print(answer: "Best") -> None:
             *(("note", note) for note in answer.notes),
         ]
     )
+
+
+def _time(answer: "Best") -> str:
+    """The time that is known, and of what: of this problem, or of the one it was tuned for."""
+    if answer.found_ms is None:
+        return ""
+    origin = {"own": "from your database", "shipped": "shipped with autotune", "template": ""}[answer.origin]
+    where = f"on {answer.found_on}" if answer.found_on else ""
+    time = f"{format_ms(answer.found_ms)} ms ({answer.kind})"
+    place = " ".join(filter(None, [where, origin]))
+    return f"{time} {answer.found_for}, {place}" if answer.found_for else f"{time} {place}"

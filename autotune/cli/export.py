@@ -50,7 +50,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     alpha: AlphaOption = None,
     scale: ScaleOption = None,
     setting: SetOption = None,
-    template: Annotated[Path | None, typer.Option("--template", help="A family of your own (.cu.j2).")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at."),
+    ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", help="Its op's reference, module:function, if it declares an op.")
     ] = None,
@@ -94,7 +97,6 @@ def _print(written: "Exported") -> None:
 
 
 def _time(written: "Exported") -> str:
-    if written.ms is None:
+    if written.found_ms is None:
         return "never tuned"
-    place = "" if written.answer == "exact" else f" ({written.answer} match)"
-    return f"{written.ms:.4g} ms {written.kind}{place}"
+    return " ".join(filter(None, [f"{written.found_ms:.4g} ms {written.kind}", written.found_for]))

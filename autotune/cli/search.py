@@ -1,6 +1,5 @@
 """`autotune search`: the main job."""
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +27,7 @@ from autotune.cli.options import (
 from autotune.cli.output import JsonOption, print_json, print_table
 
 if TYPE_CHECKING:
+    from autotune.report.results import Asked
     from autotune.search.result import SearchResult
 
 _PROBLEM, _SEARCH, _WHERE = "Problem", "Search", "Where"
@@ -38,7 +38,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         str | None,
         typer.Option(
             "--op",
-            help="forward, backward, matmul, softmax, softmax_backward, or the op of your own --template.",
+            help="forward, backward, matmul, softmax, softmax_backward, or the op of your own --template "
+            "[default: that op, else forward].",
             rich_help_panel=_PROBLEM,
         ),
     ] = None,
@@ -120,6 +121,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     the best so far, and the same command goes on where it ended.
     """
     from autotune.report.progress import ProgressDisplay
+    from autotune.report.results import Asked
     from autotune.search.api import sweep
 
     given = {
@@ -136,7 +138,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         ):  # fmt: skip
             results.append(result)
             if not as_json:
-                _print(result, choices, template or (), reference)
+                _print(result, Asked(choices, template or (), reference, db))
             if result.stopped == "interrupted":
                 break
     if as_json:
@@ -145,7 +147,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     return 0 if results and all(result.best is not None for result in results) else 3
 
 
-def _print(result: "SearchResult", given: Collection[str], templates: Sequence[str], reference: str | None) -> None:
+def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.ops.registry import get_op
     from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
 
@@ -161,4 +163,4 @@ def _print(result: "SearchResult", given: Collection[str], templates: Sequence[s
         typer.echo(line)
     typer.echo(f"recorded in {result.database}")
     op = get_op(result.problem.op)
-    typer.echo(f"next: {next_command(op, result.problem, given, templates, reference)}")
+    typer.echo(f"next: {next_command(op, result, asked)}")

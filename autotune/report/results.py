@@ -2,7 +2,10 @@
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from autotune.lookup import usual_gpu
 from autotune.measurement import KernelResources, OutputCheck
 from autotune.ops.base import Op
 from autotune.outcome import Outcome
@@ -88,19 +91,39 @@ def best_lines(result: SearchResult) -> Iterator[str]:
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
 
 
-def next_command(
-    op: Op, problem: Problem, given: Collection[str] = (), templates: Sequence[str] = (), reference: str | None = None
-) -> str:
-    """The `autotune export` command for a problem: the fields `given` by the user and those that are no defaults."""
+@dataclass(frozen=True)
+class Asked:
+    """What a user asked of a search and a look-up must be asked too, to answer with the same winner."""
+
+    fields: Collection[str] = ()
+    templates: Sequence[str] = ()
+    reference: str | None = None
+    db: str | None = None
+
+
+def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
+    """The `autotune export` command that writes the winner of a search.
+
+    It names the fields that were given and those that are no defaults, the family where families were named, and the
+    GPU where a look-up would take another one.
+    """
     words = ["autotune", "export", "--op", op.name]
-    for name, value in problem.fields.items():
-        if name in given or value != _default(op, problem, name):
+    for name, value in result.problem.fields.items():
+        if name in asked.fields or value != _default(op, result.problem, name):
             words += _option(name, value)
-    for text in templates:
-        if text.endswith(SUFFIX) or "/" in text:
-            words += ["--template", text]
-    words += ["--reference", reference] if reference else []
+    words += _family(result, asked.templates)
+    words += ["--reference", asked.reference] if asked.reference else []
+    gpu = result.device.removeprefix("cpu:")
+    words += [] if gpu == usual_gpu() else ["--device", gpu]
+    words += ["--db", asked.db] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
+
+
+def _family(result: SearchResult, templates: Sequence[str]) -> list[str]:
+    """The winner's family, as it was named."""
+    winner = result.best.candidate.template if result.best is not None else ""
+    named = [text for text in templates if text == winner or Path(text).name.removesuffix(SUFFIX) == winner]
+    return ["--template", named[0]] if named else []
 
 
 def _option(name: str, value: Value) -> list[str]:

@@ -34,7 +34,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     >>> result.best.candidate.config  # doctest: +SKIP
 
     Args:
-        op: `forward`, `backward`, or the op of a template file of your own (which may be left out).
+        op: what is computed; by default the op of a template file of your own, else `forward`.
         trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
             all of them for the sampler `grid`.
         timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
@@ -86,9 +86,11 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.search.events import silent
     from autotune.search.session import Options, search_one
     from autotune.store import open_store
+    from autotune.template import names_file
 
     options = Options(trials, timeout, sampler, seed, jobs).checked()
-    subject = choose_subject(op, templates, reference_name(reference))
+    own = any(names_file(text) for text in templates)
+    subject = choose_subject(op or (None if own else "forward"), templates, reference_name(reference))
     chosen = [subject.problem(fields) for fields in problems]
     opener = choose_device(device, target)
     with open_store(db) as store:

@@ -87,7 +87,10 @@ def test_the_nearest_problem_is_rendered_for_the_one_asked(store: Store, family:
     for T, BLOCK_M in ((256, 16), (1024, 32), (4096, 64)):
         store.record(H200, FORWARD.replace(T=T, T_kv=T), made(family, BLOCK_M), SOURCE, ok(T / 1000))
     found = autotune.best("forward", T=3000)
-    assert (found.answer, found.ms, found.config["BLOCK_M"]) == ("nearest", 4.096, 64)
+    assert (found.answer, found.ms, found.found_ms, found.config["BLOCK_M"]) == ("nearest", None, 4.096, 64)
+    assert found.found_for == f"for {found.found}, the nearest problem"
+    data = found.to_json()
+    assert (data["ms"], data["found_ms"]) == (None, 4.096)
     assert found.found == FORWARD.replace(T=4096, T_kv=4096)
     assert found.problem == FORWARD.replace(T=3000, T_kv=3000)
     assert found.plan.launches[0].grid == (47, 12, 4)
@@ -127,6 +130,7 @@ def test_another_gpu_of_the_same_architecture(store: Store, family: Template) ->
     store.record(H100, FORWARD.replace(T=512), made(family, 64), SOURCE, ok(0.7))
     found = autotune.best("forward", device="h200")
     assert (found.answer, found.found_on, found.config["BLOCK_M"]) == ("architecture", "h100", 64)
+    assert (found.ms, found.found_ms) == (None, 0.7)
     assert found.device.name == "h200"
     assert "tuned on h100, another GPU of the same architecture" in found.notes
     assert autotune.best("forward", T=512, T_kv=1024, device="h100").answer == "exact"
@@ -169,7 +173,7 @@ def test_ones_own_before_shipped(store: Store, family: Template, shipped: list[L
     assert (found.answer, found.origin, found.ms, found.measurement_id) == ("exact", "shipped", 1.0, None)
     assert autotune.best("forward", T=2048).origin == "shipped"
     store.record(H200, FORWARD, made(family, 16), SOURCE, ok(2.0))
-    assert [autotune.best("forward", T=T).ms for T in (1024, 2048)] == [2.0, 2.0]
+    assert [autotune.best("forward", T=T).found_ms for T in (1024, 2048)] == [2.0, 2.0]
 
 
 def test_a_shipped_measurement_before_ones_own_estimate(store: Store, family: Template, shipped: list[Line]) -> None:
@@ -249,6 +253,18 @@ def test_a_gpu_known_from_the_database_alone(store: Store, family: Template) -> 
 def test_cuda_without_a_gpu(store: Store, family: Template) -> None:
     with pytest.raises(DeviceMissing, match="there is no GPU here"):
         autotune.best("forward", device="cuda")
+    with pytest.raises(DeviceMissing, match="there is no GPU 1 here"):
+        autotune.best("forward", device="cuda:1")
+
+
+def test_the_gpu_of_look_ups_that_name_none(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    assert lookup.usual_gpu() == "h200"
+    monkeypatch.setenv("AUTOTUNE_TARGET", "a100")
+    assert lookup.usual_gpu() == "a100"
+    monkeypatch.setenv("AUTOTUNE_DEVICE", "cuda")
+    assert lookup.usual_gpu() is None
+    monkeypatch.setattr(detect, "present_gpu", lambda index=0: gpu("t4"))
+    assert lookup.usual_gpu() == "t4"
 
 
 @pytest.mark.parametrize(
@@ -286,6 +302,18 @@ def test_a_family_of_ones_own(store: Store, family: Template, make_template: Mak
         autotune.best("backward", template=mine.path)
 
 
+def test_one_shipped_family_alone(store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = make_template(name="one"), make_template(name="other")
+    monkeypatch.setattr(template, "builtin_templates", lambda op: (one, other))
+    store.record(H200, FORWARD, made(one, 16), SOURCE, ok(1.0))
+    store.record(H200, FORWARD, made(other, 64), SOURCE, ok(2.0))
+    assert autotune.best("forward").candidate.template == "one"
+    found = autotune.best(template="other")
+    assert (found.answer, found.ms, found.candidate.template) == ("exact", 2.0, "other")
+    with pytest.raises(UsageError, match="op 'forward' has no template 'third'; it has: one, other"):
+        autotune.best(template="third")
+
+
 def test_an_answer_as_json(store: Store, family: Template) -> None:
     number = store.record(H200, FORWARD, made(family, 64), SOURCE, ok(1.5))
     data = autotune.best("forward").to_json()
@@ -297,6 +325,7 @@ def test_an_answer_as_json(store: Store, family: Template) -> None:
     assert (data["source"], data["source_hash"]) == (source.code, source.hash)
     assert data["plan"]["steps"][1]["grid"] == (16, 12, 4)
     assert data["plan"]["buffers"][0]["name"] == "q"
+    assert data.keys() - autotune.best("forward").to_json(source=False, plan=False).keys() == {"plan", "source"}
 
 
 def test_asking_again_gives_the_same_answer_until_something_is_written(store: Store, family: Template) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,10 @@ from autotune.candidate import make_candidate
 from autotune.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.report import results
 from autotune.report.progress import ProgressDisplay, time_left
-from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
+from autotune.report.results import Asked, best_lines, next_command, summary_lines, table_columns, table_rows
 from autotune.report.words import clock, format_bytes
 from autotune.search.evaluator import Load
 from autotune.search.events import Progress
@@ -89,17 +92,28 @@ def test_json_is_plain() -> None:
     assert replace(result(), best=None, table=()).to_json()["best"] is None
 
 
-def test_the_next_command() -> None:
+def test_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "usual_gpu", lambda: "h200")
     backward = get_op("backward")
-    assert next_command(backward, backward.problem()) == "autotune export --op backward -o backward.cu"
-    asked = next_command(backward, backward.problem(T=1024), ["T"])
-    assert asked == "autotune export --op backward --T 1024 -o backward.cu"
+
+    def command(problem: Problem, asked: Asked = Asked(), **changes: object) -> str:  # noqa: B008 - frozen
+        changed: Any = {"problem": problem, **changes}
+        text = next_command(backward, replace(result(), **changed), asked)
+        assert text.startswith("autotune export --op backward")
+        assert text.endswith(" -o backward.cu")
+        return text.removeprefix("autotune export --op backward").removesuffix(" -o backward.cu").strip()
+
+    assert not command(backward.problem())
+    assert command(backward.problem(T=1024), Asked(["T"])) == "--T 1024"
     other = backward.problem(NH=8, NH_kv=2, T=64, T_kv=32, causal=False, dtype="bf16")
-    assert next_command(backward, other) == (
-        "autotune export --op backward --NH 8 --NH-kv 2 --T 64 --T-kv 32 --dtype bf16 --no-causal -o backward.cu"
-    )
-    own = next_command(backward, backward.problem(), (), ["flash_simt", "my own.cu.j2"], "mod:fn")
-    assert own == ("autotune export --op backward --template 'my own.cu.j2' --reference mod:fn -o backward.cu")
+    assert command(other) == "--NH 8 --NH-kv 2 --T 64 --T-kv 32 --dtype bf16 --no-causal"
+    own = Asked((), ["flash_simt", "my own/tiled.cu.j2"], "mod:fn", "here.db")
+    assert command(backward.problem(), own) == "--template 'my own/tiled.cu.j2' --reference mod:fn --db here.db"
+    assert command(backward.problem(), Asked(templates=["flash_simt", "tiled"])) == "--template tiled"
+    assert command(backward.problem(), device="cpu:a100") == "--device a100"
+    assert command(backward.problem(), device="h200") == ""
+    monkeypatch.setattr(results, "usual_gpu", lambda: "a100")
+    assert command(backward.problem(), device="h200") == "--device h200"
 
 
 def progress(**changes: object) -> Progress:

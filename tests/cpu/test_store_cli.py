@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from autotune.cli.main import run
 from autotune.devices.gpus import gpu
 from autotune.space import Space
-from autotune.store import open_store
+from autotune.store import entries, open_store
 from autotune.store.version import HEAD, VERSION_TABLE
 from autotune.template import builtin_templates
 from tests.cpu.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
@@ -19,7 +20,15 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(entries, "shipped_winners", lambda: ())
+    entries._shipped.cache_clear()
+    yield
+    entries._shipped.cache_clear()
+
+
+@pytest.fixture
+def db(tmp_path: Path, nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "a.db"
     for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
         monkeypatch.delenv(name, raising=False)
@@ -56,6 +65,11 @@ def test_best_as_json(db: Path, capsys: Capture) -> None:
     assert data["config"] == builtin_templates("forward")[0].defaults
     data = call(capsys, "best", "--op", "forward", "--T", "3000", "--device", "h200")
     assert (data["answer"], data["found"]["T"], data["problem"]["T"]) == ("nearest", 1024, 3000)
+    assert (data["ms"], data["found_ms"]) == (None, 1.5)
+    assert not {"source", "plan"} & data.keys()
+    data = call(capsys, "best", "--op", "forward", "--device", "h200", "--source", "--plan")
+    assert "__global__" in data["source"]
+    assert data["plan"]["steps"]
     data = call(capsys, "best", "--op", "backward", "--HS", "128", "--dtype", "bf16", "--device", "t4")
     assert (data["answer"], data["kind"], data["ms"]) == ("default", "none", None)
 
@@ -66,6 +80,9 @@ def test_best_for_people(db: Path, capsys: Capture) -> None:
     assert lines["answer"] == "exact"
     assert lines["time"] == "1.5 ms (measured) on h200 from your database"
     assert lines["device"] == "NVIDIA H200"
+    assert run(["best", "--op", "forward", "--T", "3000", "--device", "h200"]) == 0
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["time"] == f"1.5 ms (measured) for {FORWARD}, the nearest problem, on h200 from your database"
 
 
 def test_best_prints_the_source(db: Path, capsys: Capture) -> None:
