@@ -69,8 +69,8 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
     }
 }
 
-/// acc += a times 16 rows of a tile: dV += P^T dO, dK += dS^T Q, dQ += dS K. `row`: the lane's in the first of these rows,
-/// for ldmatrix with rows first.
+/// acc += a times 16 rows of a tile: dV += P^T dO, dK += dS^T Q, dQ += dS K. `row`: the lane's in the first of these
+/// rows, for ldmatrix with rows first.
 template <class T, class Tile, int M, int N>
 __device__ __forceinline__ void multiply_over_rows(float (&acc)[M][N][4], const uint32_t (&a)[M][4], SharedAddress row)
 {
