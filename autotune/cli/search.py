@@ -1,5 +1,6 @@
 """`autotune search`: the main job."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ from autotune.cli.options import (
     field_products,
 )
 from autotune.cli.output import JsonOption, print_json, print_table
+from autotune.values import Value
 
 if TYPE_CHECKING:
     from autotune.report.results import Asked
@@ -118,7 +120,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Search for the fastest kernel: generate, build, verify and time candidates; record them all; name the winner.
 
     Any field of the problem may be a list (--T 512,1024): one search for each combination. Ctrl-C finishes with
-    the best so far, and the same command goes on where it ended.
+    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: no candidate was right.
     """
     from autotune.report.progress import ProgressDisplay
     from autotune.report.results import Asked
@@ -130,21 +132,41 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     }  # fmt: skip
     choices = field_choices(given, settings)
     problems = list(field_products(choices))
-    results = []
-    with ProgressDisplay() as display:
-        for result in sweep(
-            op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-            jobs=jobs, templates=template or (), reference=reference, db=db, progress=display,
-        ):  # fmt: skip
-            results.append(result)
-            if not as_json:
-                _print(result, Asked(choices, template or (), reference, db))
-            if result.stopped == "interrupted":
-                break
+    results: list[SearchResult] = []
+    try:
+        with ProgressDisplay() as display:
+            for result in sweep(
+                op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
+                jobs=jobs, templates=template or (), reference=reference, db=db, progress=display,
+            ):  # fmt: skip
+                results.append(result)
+                if not as_json:
+                    _print(result, Asked(choices, template or (), reference, db))
+                if result.interrupted:
+                    break
+    except KeyboardInterrupt:
+        if not results:
+            raise
+    return _end(results, problems, as_json)
+
+
+def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Value]], as_json: bool) -> int:
+    """Print what is left to say, and give the exit code."""
+    from autotune.cli.main import INTERRUPTED
+    from autotune.ops.registry import get_op
+
+    op = get_op(results[0].problem.op)
+    missed = [op.problem(**fields) for fields in problems[len(results) :]]
     if as_json:
         found = [result.to_json() for result in results]
-        print_json(found[0] if len(problems) == 1 and found else found)
-    return 0 if results and all(result.best is not None for result in results) else 3
+        found += [{"problem": problem.to_json(), "best": None, "stopped": "not reached"} for problem in missed]
+        print_json(found[0] if len(problems) == 1 else found)
+    else:
+        for problem in missed:
+            typer.echo(f"not reached: {problem}")
+    if missed or results[-1].stopped == "interrupted":
+        return INTERRUPTED
+    return 0 if all(result.best is not None for result in results) else 3
 
 
 def _print(result: "SearchResult", asked: "Asked") -> None:

@@ -61,6 +61,7 @@ class SearchResult:
     device_seconds: float
     stopped: str
     database: str
+    interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""

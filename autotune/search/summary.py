@@ -51,6 +51,7 @@ def summarise(
         device_seconds=load.device_seconds,
         stopped=engine.stopped or "interrupted",
         database=database,
+        interrupted=engine.stop,
     )
 
 
