@@ -7,6 +7,8 @@ import numpy as np
 
 from autotune.check.task import TraceTask
 from autotune.devices.spec import DeviceSpec
+from autotune.errors import ProblemError
+from autotune.ops.base import Op
 from autotune.ops.locate import OpRef
 from autotune.ops.registry import get_op
 from autotune.problem import Problem
@@ -25,7 +27,7 @@ def _attention() -> Iterator[Fields]:
         if T * T_kv > 10**5:
             heads = {"B": 1, "NH": 1, "NH_kv": 1}
         for causal in (True, False):
-            layout = layouts[i % 3] if T == T_kv else layouts[i % 2]
+            layout = layouts[i % 3] if T_kv == T else layouts[i % 2]
             kind = {"dtype": dtypes[(i + causal) % 3], "layout": layout, "HS": sizes[(i + 2 * causal) % 5]}
             yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
 
@@ -47,18 +49,37 @@ def _rows() -> Iterator[Fields]:
             yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
 
 
-_FIELDS = {
-    "forward": _attention,
-    "backward": _attention,
-    "matmul": _products,
-    "softmax": _rows,
-    "softmax_backward": _rows,
-}
+def _any(op: Op) -> Iterator[Fields]:
+    """For an op that has no table here: small odd values of its numbers, the choices of its other fields in turn."""
+    for i in range(16):
+        given: dict[str, Any] = {}
+        for j, field in enumerate(op.fields):
+            if field.kind == "int":
+                few = field.name in {"B", "NH", "NH_kv"}
+                given[field.name] = (1, 2, 1, 2)[i % 4] if few else _NUMBERS[(i + 3 * j) % len(_NUMBERS)]
+            elif field.kind == "choice":
+                given[field.name] = field.choices[(i + j) % len(field.choices)]
+            elif field.kind == "bool":
+                given[field.name] = bool((i + j) % 2)
+        yield given
+
+
+_NUMBERS = (1, 70, 113, 64, 239, 3, 96, 130)
+_TABLES = {
+    "forward": _attention, "backward": _attention, "matmul": _products, "softmax": _rows, "softmax_backward": _rows,
+}  # fmt: skip
 
 
 def awkward_problems(op: str) -> tuple[Problem, ...]:
-    """For a built-in op."""
-    return tuple(get_op(op).problem(**fields) for fields in _FIELDS[op]())
+    """For a built-in op; those that its own rules exclude are left out."""
+    found = []
+    known = get_op(op)
+    for fields in _TABLES[op]() if op in _TABLES else _any(known):
+        try:
+            found.append(known.problem(**fields))
+        except ProblemError:
+            continue
+    return tuple(found)
 
 
 def awkward_tasks(template: Template, spec: DeviceSpec, count: int, seed: int) -> Iterator[TraceTask]:

@@ -109,10 +109,13 @@ extern "C" __global__ void copies(const float* x, float* y, int n)
 """
 
 
-def counted(kernel: str, n: int = 0, *, x: int = 4096, y: int = 4096, dtype: Any = np.float32, **launch: Any) -> KernelTrace:
+def counted(
+    kernel: str, n: int = 0, *, x: int = 4096, y: int = 4096, dtype: Any = np.float32, **launch: Any
+) -> KernelTrace:
     outputs = {"y": np.zeros(y, dtype)}
     result = trace(CODE, kernel, {"x": np.ones(x, dtype)}, outputs, n, **launch)
-    assert result.complete and not result.truncated
+    assert result.complete
+    assert not result.truncated
     return result.kernels[0]
 
 
@@ -139,7 +142,7 @@ def test_loads_that_do_not_begin_at_a_sector(first: int, sectors: int) -> None:
 def test_vectors_are_one_request() -> None:
     kernel = counted("vectors", block=(64, 1, 1))
     for operation in ("global load", "global store"):
-        counters = row(kernel, "vectors", operation)  # type: ignore[arg-type]
+        counters = row(kernel, "vectors", operation)
         assert (counters.nbytes, counters.requests, counters.lanes) == (16, 2, 64)
         assert (counters.sectors, counters.ideal_sectors) == (32, 32)
 
@@ -154,7 +157,9 @@ def test_a_part_of_a_warp() -> None:
     assert (load.requests, load.lanes, load.sectors) == (2, 40, 5)
 
 
-@pytest.mark.parametrize(("kernel", "wavefronts", "worst"), [("transpose_plain", 32 * 32, 32), ("transpose_padded", 32, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "wavefronts", "worst"), [("transpose_plain", 32 * 32, 32), ("transpose_padded", 32, 1)]
+)
 def test_transpose(kernel: str, wavefronts: int, worst: int) -> None:
     counts = counted(kernel, block=(32, 8, 1))
     (load,) = counts.of("shared load")

@@ -35,8 +35,13 @@ def _block(threads: int, blocks: int = 1, **more: Any) -> dict[str, Any]:
     return {"block": (threads, 1, 1), "grid": (blocks, 1, 1), **more}
 
 
-OUT, RACE, GLOBAL, BLOCKS = "out of bounds", "shared memory race", "global memory race", "race between blocks"
-UNWRITTEN, COPY, MASK = "read of what nobody wrote", "asynchronous copy not waited for", "wrong warp mask"
+OUT: FindingKind = "out of bounds"
+RACE: FindingKind = "shared memory race"
+GLOBAL: FindingKind = "global memory race"
+BLOCKS: FindingKind = "race between blocks"
+UNWRITTEN: FindingKind = "read of what nobody wrote"
+COPY: FindingKind = "asynchronous copy not waited for"
+MASK: FindingKind = "wrong warp mask"
 DYNAMIC, TILE = "dynamic shared memory", "shared tile"
 
 FAULTS = (

@@ -12,7 +12,7 @@ from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
 from autotune.check.model import Trace
 from autotune.check.tracing import trace_plan
-from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, Role, TensorSpec
+from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, Role, TensorSpec, Zero
 from tests.emulator.emulating import DTYPES, pointer, scalar
 from tests.sources import kernel_source
 
@@ -38,11 +38,12 @@ def trace(
     blocks: int | None = None,
     tensors: Sequence[TensorSpec] = (),
     times: int = 1,
+    cleared: Sequence[str] = (),
 ) -> Trace:
-    """Launch with a pointer to each input, each output (which nobody has written), then the scalars."""
+    """Launch with a pointer to each input, each output (nobody has written those not `cleared`), then the scalars."""
     buffers = (*_buffers(inputs, "input"), *_buffers(outputs, "output"))
     args: tuple[Arg, ...] = (*map(pointer, buffers), *map(scalar, scalars))
-    plan = LaunchPlan(buffers, (Launch(kernel, grid, block, smem, args),) * times)
+    plan = LaunchPlan(buffers, (*map(Zero, cleared), *(Launch(kernel, grid, block, smem, args),) * times))
     images = {name: array.reshape(-1) for name, array in inputs.items()}
     return trace_plan(build(code), plan, images, tensors, blocks=blocks)
 

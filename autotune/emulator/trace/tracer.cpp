@@ -323,29 +323,30 @@ void Tracer::arrive(Barrier& barrier, const Thread& thread, bool waits, const vo
   unsigned id = static_cast<unsigned>(&barrier - thread.block->barriers);
   uint32_t at = place(pc), index = index_of(thread);
   log_meeting(thread, emulator::trace::barrier, at);
-  if (barrier.arrived == 1) phases_[id] = {at, index};
+  if (barrier.arrived == 1) phases_[id] = {at, index, waits};
+  phases_[id].last_waits = waits;
   if (waits && phases_[id].pc != at && !barrier.expected) {
     Finding found = finding(divergent_barrier, at, index);
     found.other_pc = phases_[id].pc;
     found.other_thread = phases_[id].thread;
     session.add(found);
   }
-  if (barrier.expected && barrier.expected < thread.block->threads_total) order_.arrive(id, index);
+  if (barrier.expected) order_.arrive(id, index);
 }
 
 void Tracer::complete(Barrier& barrier, Block& block) {
   unsigned id = static_cast<unsigned>(&barrier - block.barriers);
-  if (barrier.expected && barrier.expected < block.threads_total) {
+  if (barrier.expected) {
     for (Thread* thread = barrier.waiting.first; thread; thread = thread->next) order_.leave(id, index_of(*thread));
-    order_.leave(id, index_of(self()));
+    if (phases_[id].last_waits) order_.leave(id, index_of(self()));
     order_.end_phase(id);
     return;
   }
-  for (unsigned warp = 0; warp < block.warps_total; ++warp) {
-    unsigned lanes = block.threads_total - 32 * warp;
-    uint32_t real = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
-    uint32_t gone = block.warps[warp].exited & real;
-    if (!gone || gone == real) continue;
+  for (unsigned warp = 0; block.threads_alive < block.threads_total && warp < block.warps_total; ++warp) {
+    uint32_t gone = 0, there = 0;
+    for (unsigned i = 32 * warp; i < 32 * warp + 32 && i < block.threads_total; ++i)
+      (block.threads[i].state == State::done ? gone : there) |= 1u << i % 32;
+    if (!gone || !there) continue;
     Finding found = finding(divergent_barrier, phases_[id].pc, phases_[id].thread);
     found.other_thread = 32 * warp + __builtin_ctz(gone);
     found.mask = gone;

@@ -95,6 +95,7 @@ class Tracer {
   Requests requests_;
   struct Phase {
     uint32_t pc, thread;
+    bool last_waits;                    // the one that arrived last
   };
   Phase phases_[16];                    // of each barrier: where its first thread arrived
   bool fenced_ = false;                 // a thread of this block has executed __threadfence

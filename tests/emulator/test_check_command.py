@@ -1,0 +1,110 @@
+"""`autotune check` and `autotune.check`: what they run, say and answer."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.check import check, check_all
+from autotune.check.sampling import sample_blocks
+from autotune.cli.main import run
+from autotune.errors import UsageError
+
+HINTED = Path(__file__).with_name("hinted.cu.j2")
+HOSTILE = Path(__file__).with_name("hostile.cu.j2")
+
+
+@pytest.fixture(autouse=True)
+def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "own.db"))
+
+
+def _line(source: str) -> int:
+    return next(number for number, text in enumerate(source.splitlines(), 1) if text.endswith("// read"))
+
+
+def test_a_hint_that_a_rerun_confirmed() -> None:
+    checked = check(template=HINTED)
+    assert checked.ok
+    assert checked.source is not None
+    (hint,) = checked.hints
+    assert (hint.kernel, hint.line) == ("transpose", _line(checked.source.code))
+    assert (hint.parameter, hint.value, hint.effect) == ("SMEM_PAD", 1, "removes")
+    assert "32-way bank conflict, 94% of the passes through shared memory; SMEM_PAD=1 removes it" in str(hint)
+
+
+def test_no_hint_where_nothing_can_be_gained() -> None:
+    assert check(template=HINTED, params={"SMEM_PAD": 1}).hints == ()
+
+
+def test_counters_are_of_all_blocks() -> None:
+    checked = check(template=HINTED, N=256, hints=False, blocks=4)
+    (kernel,) = checked.trace.kernels
+    assert (kernel.blocks, len(kernel.traced)) == (64, 4)
+    assert kernel.bytes_read == pytest.approx(256 * 256 * 4)
+    assert kernel.bytes_written == pytest.approx(256 * 256 * 4)
+    assert checked.compulsory_bytes == 2 * 256 * 256 * 4
+    assert kernel.conflicts == pytest.approx(64 * 31 * 32)
+
+
+def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--template", str(HINTED), "--set-param", "FAULT=true", "--set-param", "SMEM_PAD=1"]
+    assert run(arguments) == 1
+    said = capsys.readouterr().out
+    assert "shared memory race: " in said
+    assert "kernel transpose, line " in said
+    assert run([*arguments, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["ok"] is False
+    assert {finding["kind"] for finding in data["findings"]} == {"shared memory race"}
+    assert data["config"] == {"ROWS": 8, "SMEM_PAD": 1, "FAULT": True}
+
+
+def test_the_command_says_what_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--template", str(HINTED), "--set", "N=96"]) == 0
+    said = capsys.readouterr().out
+    assert "nothing found" in said
+    assert "transpose: 6 of 9 blocks" in said
+    assert "hint: transpose, line" in said
+
+
+def test_the_winner_is_checked_by_default() -> None:
+    answer = autotune.best(T=64, B=1, NH=1)
+    checked = autotune.check(T=64, B=1, NH=1, hints=False)
+    assert checked.ok
+    assert checked.candidate == answer.candidate
+
+
+def test_all_of_a_space(capsys: pytest.CaptureFixture[str]) -> None:
+    results = list(check_all(template=HINTED))
+    assert len(results) == 8
+    assert [result.ok for result in results] == [not result.candidate.config["FAULT"] for result in results]
+    assert run(["check", "--template", str(HINTED), "--all", "--limit", "3", "--seed", "1"]) in {0, 1}
+    assert "3 candidates checked" in capsys.readouterr().out
+
+
+def test_wrong_requests() -> None:
+    with pytest.raises(UsageError, match="no parameter WIDTH; it has ROWS, SMEM_PAD, FAULT"):
+        check(template=HINTED, params={"WIDTH": 1})
+    with pytest.raises(UsageError, match="ROWS=7 is not among"):
+        check(template=HINTED, params={"ROWS": 7})
+    assert run(["check", "--template", "no_such_family"]) == 2
+
+
+def test_blocks_are_sampled_at_ends_and_middle() -> None:
+    assert sample_blocks((4, 1, 1), None) == (0, 1, 2, 3)
+    assert sample_blocks((100, 1, 1), 3) == (0, 50, 99)
+    assert sample_blocks((100, 1, 1), 5) == (0, 25, 50, 75, 99)
+    assert len(sample_blocks((16, 4, 3), 6)) == 6
+    assert {0, 16 * 4 * 3 - 1} <= set(sample_blocks((16, 4, 3), 6))
+
+
+def test_what_kernels_do_to_their_process() -> None:
+    """Killed, hung, trapped, fine: each is told, and the next one is not affected."""
+    found = {checked.candidate.config["ENDS"]: checked for checked in check_all(template=HOSTILE, limit_s=20.0)}
+    assert "tore its process down (exit status -9)" in found["killed"].error
+    assert found["never"].error == "the traced run took longer than the limit of 20 s"
+    assert [finding.kind for finding in found["trapped"].findings] == ["crash"]
+    assert "trap executed at kernel.cu:" in found["trapped"].findings[0].detail
+    assert [name for name, checked in found.items() if checked.ok] == ["well"]

@@ -1,0 +1,31 @@
+"""The shipped families have nothing to find: a sample here, `python -m benchmarks.check_all` for more."""
+
+import pytest
+
+from autotune.build.cache import BuildCache
+from autotune.check.awkward import awkward_problems, awkward_tasks
+from autotune.check.task import run_task
+from autotune.devices.gpus import gpu
+from autotune.ops.registry import BUILTIN
+from autotune.template import Template, builtin_templates
+
+FAMILIES = tuple(template for op in BUILTIN for template in builtin_templates(op))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: f"{family.op}-{family.name}")
+def test_nothing_is_found(family: Template) -> None:
+    for task in awkward_tasks(family, gpu("h200"), count=1, seed=len(family.name)):
+        trace = run_task(task, BuildCache()).trace
+        assert trace.complete, (task, trace.failure)
+        assert not trace.findings, (task, list(map(str, trace.findings)))
+        assert all(kernel.lines for kernel in trace.kernels)
+
+
+@pytest.mark.parametrize("op", BUILTIN)
+def test_problems_are_awkward(op: str) -> None:
+    problems = awkward_problems(op)
+    assert len(problems) >= 16
+    assert len({problem.dtype for problem in problems}) == 3
+    lengths = [problem.integer("T" if "T" in problem.fields else "M") for problem in problems]
+    assert 1 in lengths
+    assert any(length % 2 for length in lengths if length > 1)
