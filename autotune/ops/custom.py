@@ -20,6 +20,7 @@ outputs by tensor name (or the array, where there is one output), computed in th
 import importlib
 import math
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -72,8 +73,16 @@ class CustomOp(Op):
         return {t.name: normal(t, seed + i) for i, t in enumerate(tensors)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """The function on float64 inputs."""
-        return self._call(problem, {name: array.astype(np.float64) for name, array in inputs.items()})
+        """The function on float64 inputs.
+
+        Raises:
+            UsageError: it raises, returns something else than the outputs, or NaN.
+        """
+        results = self._call(problem, {name: array.astype(np.float64) for name, array in inputs.items()})
+        for name, array in results.items():
+            if np.isnan(array).any():
+                raise UsageError(f"the reference of op {self.name!r} returns NaN in {name}: nothing could be right")
+        return results
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """The function on float32 inputs, results rounded to the outputs' dtypes."""
@@ -83,7 +92,12 @@ class CustomOp(Op):
 
     def _call(self, problem: Problem, inputs: Arrays) -> Arrays:
         outputs = [tensor for tensor in self.tensors(problem) if tensor.role == "output"]
-        results = self._reference(problem.fields, inputs)
+        try:
+            results = self._reference(problem.fields, inputs)
+        except (Exception, SystemExit) as error:  # it is the user's code
+            raise UsageError(
+                f"the reference of op {self.name!r} raised {type(error).__name__}: {error}, {_where(error)}"
+            ) from error
         if not isinstance(results, dict):
             results = {outputs[0].name: results}
         for tensor in outputs:
@@ -93,7 +107,12 @@ class CustomOp(Op):
                     f"the reference of op {self.name!r} must return {tensor.name} with shape {tensor.shape}, got "
                     f"{shape if tensor.name in results else sorted(results)}"
                 )
-        return {tensor.name: np.asarray(results[tensor.name], dtype=np.float64) for tensor in outputs}
+        try:
+            return {tensor.name: np.asarray(results[tensor.name], dtype=np.float64) for tensor in outputs}
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"the reference of op {self.name!r} returns something else than numbers: {error}"
+            ) from error
 
     def flops(self, problem: Problem) -> float:
         """`[cost] flops`, else one operation an output element."""
@@ -142,6 +161,12 @@ def _tensor(declaration: TensorDeclaration, problem: Problem) -> TensorSpec:
     return TensorSpec(declaration.name, shape, contiguous(shape), dtype, role, declaration.name)
 
 
+def _where(error: BaseException) -> str:
+    """Where the user's code was when it raised: `reference.py, line 7`."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
+
+
 def load_reference(text: str, folder: Path) -> Reference:
     """The function named `module:function`; modules are looked for beside the template too.
 
@@ -155,7 +180,7 @@ def load_reference(text: str, folder: Path) -> Reference:
         sys.path.append(str(folder))
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, SyntaxError) as error:
+    except (Exception, SystemExit) as error:  # importing runs the user's code
         raise UsageError(f"--reference {text!r} cannot be loaded: {error}") from error
     if not callable(function):
         raise UsageError(f"--reference {text!r} is not a function")
