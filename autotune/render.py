@@ -15,6 +15,7 @@ from autotune.expressions import make_environment
 from autotune.ops.registry import get_op
 from autotune.planning import make_plan
 from autotune.problem import Problem
+from autotune.signature import agreed
 from autotune.source import KernelSource
 from autotune.space import Space
 from autotune.template import Template
@@ -60,7 +61,8 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
     body = _body(template, {**namespace, "ctype": CTYPES.get(problem.dtype, "float")})
-    plan = make_plan(template, get_op(problem.op), problem, namespace)
+    planned = make_plan(template, get_op(problem.op), problem, namespace)
+    plan = agreed(str(template.path), body, template.includes, planned)
     source = KernelSource(candidate, problem, "", body, template.includes, plan)
     return KernelSource(candidate, problem, _header(template, source, spec), body, template.includes, plan)
 

@@ -53,7 +53,8 @@ constexpr bool CAUSAL = {{ causal }};
 {% if MODE == "plain" %}
 constexpr int ROW = {{ ROW }};
 {% endif %}
-extern "C" __global__ void attend(View<const {{ ctype }}, 4> q) {}
+extern "C" __global__ void attend(View<const {{ ctype }}, 4> q, Out o, float* partial, int T, float scale, count n) {}
+extern "C" __global__ void finish(const float* partial, float* lse) {}
 """
 
 MakeTemplate = Callable[..., Template]

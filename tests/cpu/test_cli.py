@@ -114,6 +114,8 @@ FAULTS = {
     "expression that does not parse": ("ceil_div(n, THREADS)", "ceil_div(n,", "ceil_div(n,"),
     "undefined name in the body": ("{{ THREADS }}", "{{ THREDS }}", "copy.cu.j2: 'THREDS' is undefined"),
     "body that leaves the sandbox": ("{{ THREADS }}", "{{ ''.__class__.__mro__ }}", "copy.cu.j2: not allowed: "),
+    "kernel that is not there": ('kernel = "copy"', 'kernel = "paste"', "copy.cu.j2: [[launch]] names kernel 'paste'"),
+    "argument of another kind": ('"y", "n"]', '"y", "1.5 * n"]', "copy.cu.j2: kernel copy takes int as parameter 3"),
     "body that does not parse": ("{{ THREADS }}", "{% if %}", "copy.cu.j2: line 19"),
 }
 

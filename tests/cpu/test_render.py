@@ -28,7 +28,9 @@ def test_the_body_reads_as_cuda(make_template: MakeTemplate) -> None:
         "constexpr int BLOCK_M = 32;\n"
         "constexpr bool CAUSAL = true;\n"
         "constexpr int ROW = 33;\n"
-        'extern "C" __global__ void attend(View<const __nv_bfloat16, 4> q) {}\n'
+        'extern "C" __global__ void attend(View<const __nv_bfloat16, 4> q, Out o, float* partial, int T, '
+        "float scale, count n) {}\n"
+        'extern "C" __global__ void finish(const float* partial, float* lse) {}\n'
     )
     assert "constexpr int ROW" not in rendered(make_template(), MODE="swizzled").body
 

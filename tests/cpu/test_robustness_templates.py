@@ -61,7 +61,10 @@ def toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def text(front: dict[str, Any], body: str = "__global__ void k() { {{ A }} }") -> str:
+KERNEL = 'extern "C" __global__ void k(const float* x, float* y, int rows, int n) { {{ A }} }'
+
+
+def text(front: dict[str, Any], body: str = KERNEL) -> str:
     return "{#---\n" + "\n".join(f"{name} = {toml(value)}" for name, value in front.items()) + "\n---#}\n" + body + "\n"
 
 
@@ -124,7 +127,7 @@ def test_a_body_that_fails_or_leaves_the_sandbox(body: str, tmp_path: Path) -> N
 def test_a_header_is_not_found_by_way_of_another_folder(tmp_path: Path) -> None:
     path = tmp_path / "torn.cu.j2"
     (tmp_path / "own.cuh").write_text("int x;\n")
-    path.write_text(text(SOUND, '#include "own.cuh"'))
+    path.write_text(text(SOUND, f'#include "own.cuh"\n{KERNEL}'))
     use(path)
     path.write_text(text(SOUND, f'#include "../{tmp_path.name}/own.cuh"'))
     with pytest.raises(TemplateError, match=r'a header is named without "\.\."'):
