@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.errors import UsageError
 from autotune.ladder.result import Climb, Rung
-from autotune.ladder.versions import PUBLISHED_GPU
+from autotune.ladder.versions import PUBLISHED_GPU, PUBLISHED_PROBLEM
 from autotune.report.words import format_ms
 from autotune.values import format_config
 
@@ -114,7 +114,7 @@ def draw(climb: Climb) -> "Figure":
     ]
     published = [rung.version.published_ms for rung in timed]
     if any(published):
-        series.append((f"published, {PUBLISHED_GPU}", "D", _PUBLISHED, published))
+        series.append((f"published, {PUBLISHED_PROBLEM}", "D", _PUBLISHED, published))
     for label, marker, colour, times in series:
         _line(axes, label, marker, colour, times)
     _dress(axes, climb, timed)
@@ -141,7 +141,7 @@ def _dress(axes: Any, climb: Climb, timed: list[Rung]) -> None:
     axes.set_title(f"{climb.problem}", loc="left", fontsize=10, color=_INK)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=_MUTED, length=0)
+    axes.tick_params(which="both", colors=_MUTED, length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(_GRID)

@@ -112,3 +112,10 @@ def test_shipped_families_have_defaults_for_every_parameter(op: str) -> None:
     for family in families:
         assert family.defaults.keys() == {parameter.name for parameter in family.parameters}
         assert family.front.source
+
+
+def test_historical_is_said_and_is_a_boolean(make_template: MakeTemplate) -> None:
+    assert not make_template().front.historical
+    assert make_template(old='source = "none"', new="historical = true").front.historical
+    with pytest.raises(TemplateError, match="historical='yes' is neither true nor false"):
+        make_template(old='source = "none"', new='historical = "yes"')

@@ -1,0 +1,109 @@
+"""A climb makes each search once, in few workers, and says why a version has no time."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.devices.open import CpuOpener
+from autotune.errors import UsageError
+from autotune.ladder import climb as module
+from autotune.ladder.climb import climb, default_options, ladder_problem
+from autotune.ladder.result import Climb
+from autotune.ladder.versions import BACKWARD, FORWARD, Ladder
+from autotune.ladder.warm import first_candidates
+from autotune.search.choose import choose_subject
+from autotune.search.session import Options
+from autotune.store import open_store
+from tests.cpu.ladder_doubles import GRADIENT, H200, FakeWorker, Searches
+
+TIMES = {
+    "thread_per_element": 8.0, "warp_per_element": 4.0, "block_per_row": 2.0, "row_sum": 1.0, "mma": 0.25, "simt": 0.5,
+    "flash_simt": 0.75, "flash_mma": 0.125, "naive": 16.0, "minimal_flash": 32.0, "warp_per_row": 1.5, "copy": 0.0625,
+    "warp_per_query": 1.25,
+}  # fmt: skip
+
+
+def climbing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ladder: Ladder, searches: Searches, **fields: Any
+) -> tuple[Climb, int, list[str]]:
+    """The climb, how many workers it used, and what it announced."""
+    workers: list[FakeWorker] = []
+    said: list[str] = []
+
+    def make(opener: CpuOpener) -> FakeWorker:
+        workers.append(FakeWorker(opener))
+        return workers[-1]
+
+    monkeypatch.setattr(module, "SharedWorker", make)
+    monkeypatch.setattr(module, "search_with", searches)
+    problem = ladder_problem(ladder, fields, emulated=True)
+    with open_store(tmp_path / "a.db") as store:
+        found = climb(ladder, problem, CpuOpener(H200), Options(trials=1), store, announce=said.append)
+    return found, len(workers), said
+
+
+def test_backward(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    searches = Searches(TIMES)
+    found, workers, said = climbing(monkeypatch, tmp_path, BACKWARD, searches, dtype="fp32")
+    assert [rung.ms for rung in found.rungs] == [10.0, 10.0, 6.0, 6.0, 6.0, 4.0, 3.0, 3.0, 0.75]
+    assert [rung.own.ms for rung in found.rungs if rung.own] == [8.0, 8.0, 4.0, 4.0, 4.0, 2.0, 1.0, 1.0, 0.75]
+    assert len(searches.asked) == 8 + 3 + 1  # the softmax backward of each, the products once, the fused one
+    assert workers == 1 + 3 + 1  # a problem each
+    assert said[0] == "V1: softmax backward, thread_per_element"
+    assert "V1: dQ = dS·K, all families" in said
+    assert (found.estimated, found.spec, found.interrupted) == (True, H200, False)
+
+
+def test_forward_in_16_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first four compute in fp32, and with fp32 products; V6 is V5 without its four permutes."""
+    searches = Searches(TIMES)
+    found, _, _ = climbing(monkeypatch, tmp_path, FORWARD, searches, dtype="fp16")
+    assert {rung.version.name: rung.ms for rung in found.rungs} == {
+        "V1": 16.0, "V2": 32.0, "V3": 2.0 + 1.0 + 0.25, "V4": 1.5 + 1.0 + 0.25, "V5": 1.5 + 0.5 + 0.25, "V6": 2.0,
+        "V7": 1.25, "V8": 0.75, "V9": 0.125,
+    }  # fmt: skip
+    dtypes = [rung.own.problem.dtype for rung in found.rungs if rung.own]
+    assert dtypes == ["fp32"] * 4 + ["fp16"] * 5
+    assert len(searches.asked) == 5 + 3 + 2 * 3  # fused ones; softmaxes; two products and a copy in both dtypes
+
+
+def test_forward_in_fp32_leaves_out_what_is_about_16_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _, _ = climbing(monkeypatch, tmp_path, FORWARD, Searches(TIMES), dtype="fp32")
+    skipped = {rung.version.name: rung.skipped for rung in found.rungs if rung.skipped}
+    assert skipped.keys() == {"V5", "V9"}
+    assert set(skipped.values()) == {"it is about 16-bit elements, and fp32 was asked for"}
+
+
+def test_a_version_without_a_kernel_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times = {name: ms for name, ms in TIMES.items() if name != "block_per_row"} | {"thread_per_element": 0.0}
+    found, _, _ = climbing(monkeypatch, tmp_path, BACKWARD, Searches(times), dtype="fp32")
+    assert found.rungs[0].skipped == "no candidate was right and ran: all wrong"
+    assert found.rungs[5].skipped == "nothing of block_per_row fits"
+    assert [rung.ms for rung in found.rungs] == [None, None, 6.0, 6.0, 6.0, None, 3.0, 3.0, 0.75]
+    assert list(found.factors())[6:8] == [(2.0, 2.0), (1.0, 2.0)]
+
+
+def test_an_interruption_ends_the_climb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    searches = Searches(TIMES, stop_after="warp_per_element")
+    found, _, _ = climbing(monkeypatch, tmp_path, BACKWARD, searches, dtype="fp32")
+    assert searches.asked[-1] == ("softmax_backward", "warp_per_element")
+    assert found.interrupted
+    assert {rung.skipped for rung in found.rungs} == {"interrupted before it"}
+
+
+def test_few_trials_on_the_emulator_more_on_a_gpu() -> None:
+    assert default_options(None, 0, None, emulated=True).trials == 2
+    assert default_options(None, 0, None, emulated=False).trials == 12
+    assert default_options(5, 1, 3, emulated=False) == Options(trials=5, seed=1, jobs=3)
+    with pytest.raises(UsageError, match="jobs=-1"):
+        default_options(5, 1, -1, emulated=False)
+
+
+def test_what_is_built_ahead_is_what_a_search_begins_with() -> None:
+    subject = choose_subject("softmax_backward")
+    chosen = first_candidates(subject, GRADIENT, H200, Options(trials=4, seed=1))
+    assert len(set(chosen)) == len(chosen) == 4
+    assert chosen[0].config == subject.templates[0].defaults
+    assert first_candidates(subject, GRADIENT, H200, Options(trials=2, seed=1)) == chosen[:2]
+    assert first_candidates(subject, GRADIENT, H200, Options(trials=4, seed=2)) != chosen
