@@ -7,6 +7,7 @@ import pytest
 
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
+from autotune.check.tracing import trace_plan
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.render import render
@@ -194,3 +195,29 @@ def test_the_code_does_not_depend_on_the_shape(cache: BuildCache, tmp_path: Path
         for B, T in ((1, 64), (3, 200))
     )
     assert first.path == second.path
+
+
+@pytest.mark.parametrize(
+    ("HS", "changes"),
+    [
+        (64, {}),
+        (64, {"SWIZZLE": False, "STAGES": 1}),
+        (64, {"DQ_ACCUMULATE": "alongside", "IN_REGISTERS": "one", "OVERLAP": True, "CHUNK": 16}),
+        (128, {"BLOCK_N": 64, "WARPS_D": 2, "CHUNK": 16, "STAGES": 1}),
+    ],
+)
+def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cache: BuildCache) -> None:
+    """Every access watched: bounds, what nobody wrote, races, copies not waited for, and banks of shared memory."""
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=170, HS=HS, dtype="fp16", causal=True)
+    config = default(FAMILY, problem, **changes)
+    assert Space(FAMILY, problem, SPEC).why_not(config) is None
+    source = render(FAMILY, problem, config, SPEC)
+    images = {name: array.ravel() for name, array in BACKWARD.inputs(problem, seed=1).items()}
+    artifact = build_emulator(source, cache, traced=True)
+    trace = trace_plan(artifact, source.plan, images, BACKWARD.tensors(problem), blocks=None)
+    assert trace.complete
+    assert [str(found) for found in trace.findings] == []
+    for operation in ("matrix load", "async copy", "shared load", "shared store"):
+        lines = [line for kernel in trace.kernels for line in kernel.lines if line.operation == operation]
+        assert lines, operation
+        assert sum(line.conflicts for line in lines) == 0, operation
