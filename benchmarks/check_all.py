@@ -28,7 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     wanted = set(arguments.families)
     bad = 0
-    with TracingProcess() as process:
+    with TracingProcess(limit_s=600.0) as process:
         for template in _families():
             name = f"{template.op}/{template.name}"
             if wanted and name not in wanted:

@@ -17,11 +17,12 @@ _TRANSLATED = "translated"
 
 
 def build_emulator(
-    source: KernelSource, cache: BuildCache, *, traced: bool = False, timeout_s: float = 120.0
+    source: KernelSource, cache: BuildCache, *, traced: bool = False, arch: str = "", timeout_s: float = 120.0
 ) -> Artifact:
     """The shared library of a rendered source, from the cache or built now.
 
-    `traced`: one that reports every access, for `autotune.check`.
+    `traced`: one that reports every access, for `autotune.check`. `arch`: of the GPU in question ("sm_90a"), for code
+    that does otherwise on some; it sees `EMULATOR_ARCH` in place of `__CUDA_ARCH__`.
 
     Raises:
         CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
@@ -30,16 +31,17 @@ def build_emulator(
     support = emulator_support(cache.root, traced)
     kernels = source.plan.kernels
     recipe = Recipe(
-        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, *kernels)
+        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, arch, *kernels)
     )
-    return cache.build(recipe, lambda folder: _compile(support, source, folder, timeout_s))
+    return cache.build(recipe, lambda folder: _compile(support, source, arch, folder, timeout_s))
 
 
-def _compile(support: Support, source: KernelSource, folder: Path, timeout_s: float) -> Built:
+def _compile(support: Support, source: KernelSource, arch: str, folder: Path, timeout_s: float) -> Built:
     translated = folder / _TRANSLATED
     for include in source.includes:
         _write(translated / include.name, translate(include.text, include.name))
-    _write(translated / "kernel.cpp", translate(source.code, SOURCE_NAME) + kernel_table(source.plan.kernels))
+    code = _arch_macro(arch) + translate(source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+    _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
     done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
     shutil.rmtree(translated)
@@ -48,6 +50,12 @@ def _compile(support: Support, source: KernelSource, folder: Path, timeout_s: fl
     if done.status != 0:
         raise _failure(support, done)
     return Built(_BINARY, ())
+
+
+def _arch_macro(arch: str) -> str:
+    """`__CUDA_ARCH__` of `sm_90a` is 900."""
+    digits = arch.removeprefix("sm_").rstrip("af")
+    return f"#define EMULATOR_ARCH {10 * int(digits)}\n" if digits else ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from autotune.check.library import DYNAMIC_SHARED, NO_SPACE, STATIC_SHARED
 from autotune.check.lines import Lines, call_site
 from autotune.check.model import Finding, FindingKind, Party, Place
 from autotune.check.statics import SharedVariable, shared_variables
+from autotune.devices._library import Failure
 from autotune.plan import Dim3, Launch, LaunchPlan
 
 _KINDS: tuple[FindingKind, ...] = (
@@ -23,18 +24,25 @@ _MEETINGS: tuple[FindingKind, ...] = ("divergent barrier", "deadlock", "wrong wa
 Access = Literal["read", "write", ""]
 
 
-def describe(plan: LaunchPlan, raw: NDArray[Any], binary: Path, lines: Lines, failure: str) -> tuple[Finding, ...]:
+def words_of(failure: Failure) -> str:
+    """How a launch ended."""
+    return failure.message or f"illegal {failure.access} at address {failure.address or 0:#x}, far from every buffer"
+
+
+def describe(
+    plan: LaunchPlan, raw: NDArray[Any], binary: Path, lines: Lines, crash: tuple[str, Failure] | None
+) -> tuple[Finding, ...]:
     """Findings in the order of their discovery; one each of kind, place and buffer.
 
-    `failure`: how a launch ended, if not well; it becomes a finding if no other tells the same.
+    `crash`: the kernel whose launch failed, and how; it becomes a finding if there is no other.
     """
     lines.resolve(call_site(int(pc)) for name in ("pc", "other_pc") for pc in raw[name] if pc)
     words = _Words(plan, lines, shared_variables(binary))
     findings = list(_merged(words.describe(record) for record in raw if not words.is_one_call(record)))
-    if failure and not findings:
-        kernel = plan.launches[-1].kernel
-        origin = (0, 0, 0)
-        findings.append(Finding("crash", kernel, Place(0), origin, origin, "", 0, "", 0, failure, None, 1))
+    if crash is not None and not findings:
+        kernel, failure = crash
+        said = words_of(failure)
+        findings.append(Finding("crash", kernel, Place(0), failure.block, failure.thread, "", 0, "", 0, said, None, 1))
     return tuple(finding for finding in findings if not _follows(finding, findings))
 
 

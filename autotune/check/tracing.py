@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from autotune.build.artifact import Artifact
 from autotune.check.arithmetic import count_arithmetic
-from autotune.check.findings import describe
+from autotune.check.findings import describe, words_of
 from autotune.check.library import RawPlace, TracedLibrary
 from autotune.check.lines import Lines, call_site
 from autotune.check.memory import MARGIN, TracedMemory
 from autotune.check.model import Arithmetic, KernelTrace, LineCounters, Operation, Place, Trace
 from autotune.check.sampling import sample_blocks
+from autotune.devices._library import Failure
 from autotune.dtypes import numpy_dtype
 from autotune.errors import LaunchError
 from autotune.expected import covered
@@ -89,7 +90,7 @@ class _Run:
 
     def trace(self, blocks: int | None, threads: int, arithmetic: bool, started: float) -> Trace:
         kernels: list[KernelTrace] = []
-        failure = ""
+        failure: Failure | None = None
         truncated = 0
         for step in self._plan.steps:
             if isinstance(step, Zero):
@@ -99,11 +100,13 @@ class _Run:
             failure = self._launch(step, sampled, threads)
             truncated += self.library.totals().dropped
             kernels.append(self._counters(step, len(kernels), sampled, arithmetic))
-            if failure:
+            if failure is not None:
                 break
-        findings = describe(self._plan, self.library.findings(), self._artifact.path, self._lines, failure)
+        crash = None if failure is None else (kernels[-1].kernel, failure)
+        findings = describe(self._plan, self.library.findings(), self._artifact.path, self._lines, crash)
         seconds = time.monotonic() - started
-        return Trace(tuple(kernels), findings, not failure, failure, truncated, seconds)
+        said = "" if failure is None else words_of(failure)
+        return Trace(tuple(kernels), findings, failure is None, said, truncated, seconds)
 
     def _place(self, buffer: Buffer) -> RawPlace:
         mask = self._covered[buffer.name]
@@ -115,15 +118,11 @@ class _Run:
         self._memory[name].fill(0)
         self.library.set_written([buffer.name for buffer in self._plan.buffers].index(name))
 
-    def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> str:
+    def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
         self.library.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
         arguments = pack_arguments(step.args, addresses)
-        failure = self.library.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
-        if failure is None:
-            return ""
-        said = failure.message or f"illegal {failure.access} at an address far from every buffer"
-        return f"{said}, in block {failure.block}, thread {failure.thread}" if failure.in_kernel else said
+        return self.library.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
         stats, totals = self.library.stats(), self.library.totals()

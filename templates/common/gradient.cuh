@@ -193,7 +193,7 @@ __device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const Vi
 template <int N>
 __device__ __forceinline__ void add_to_row(float* row, long long col_stride, int col, const float (&x)[N], bool vectors)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900) || (defined(EMULATOR_ARCH) && EMULATOR_ARCH >= 900)
     if constexpr (N == 4) {
         if (vectors) {
             atomicAdd(reinterpret_cast<float4*>(row + col), make_float4(x[0], x[1], x[2], x[3]));

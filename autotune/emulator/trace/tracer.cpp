@@ -59,6 +59,8 @@ uint8_t mask_in(uintptr_t word, uintptr_t address, uint32_t bytes) {
 
 }  // namespace
 
+std::atomic<int> full_blocks{0};
+
 Tracer::Tracer(Worker& worker) : worker_(worker) { find_code(); }
 
 void Tracer::find_code() {
@@ -93,6 +95,7 @@ void Tracer::begin_launch(Launch& launch) {
 }
 
 void Tracer::end_launch() {
+  end_block();  // of a block that failed
   session.collect(requests_.stats(), entered_,
                   {light_accesses_, full_accesses_, requests_.logged(), requests_.dropped()});
 }
@@ -100,13 +103,17 @@ void Tracer::end_launch() {
 void Tracer::begin_block(uint64_t number) {
   number_ = number;
   full_ = session.is_sampled(number);
+  if (full_) full_blocks.fetch_add(1, std::memory_order_relaxed);
   order_.begin_block();
   fenced_ = false;
   known_blocks_.clear();
 }
 
 void Tracer::end_block() {
-  if (full_) requests_.merge_all();
+  if (!full_) return;
+  requests_.merge_all();
+  full_ = false;
+  full_blocks.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Tracer::enter(const void* pc) {
@@ -472,6 +479,12 @@ namespace emulator {
 void traced_matrix_row(const void* row) {
   if (trace::Tracer* tracer = trace::here())
     tracer->touch(reinterpret_cast<uintptr_t>(row), 16, trace::Access::matrix_read, __builtin_return_address(0));
+}
+
+void traced_atomic(const void* address, size_t bytes) {
+  if (trace::Tracer* tracer = trace::here())
+    tracer->touch(reinterpret_cast<uintptr_t>(address), static_cast<uint32_t>(bytes), trace::Access::atomic,
+                  __builtin_return_address(0));
 }
 
 Untraced::Untraced() {

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -111,6 +112,9 @@ void report_deadlock(const Block& block, const Thread& one, const Thread* other)
 
 // Whether lanes of a warp are about to meet in different operations: reported, before the runtime ends the launch.
 void report_mixture(const Warp& warp, const Thread& thread, uint32_t mask, const char* name);
+
+// OS threads that run a block which is traced in full: while there is none, executed code need not be counted.
+extern std::atomic<int> full_blocks;
 
 // The tracer of the kernel that runs on this OS thread, or null.
 inline Tracer* here() { return worker ? worker->tracer : nullptr; }

@@ -6,6 +6,7 @@
 
 #include "half.hpp"
 #include "thread.hpp"
+#include "trace.hpp"
 
 namespace emulator::atomic {
 
@@ -108,9 +109,13 @@ EMULATOR_ATOMIC_ADD(__nv_bfloat162, __hadd2(old, value))
 
 // Vectors: each element by itself, as the hardware defines it.
 inline float2 atomicAdd(float2* address, float2 value) {
+  emulator::traced_atomic(address, sizeof(float2));
+  [[maybe_unused]] emulator::Untraced elements;
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
 }
 inline float4 atomicAdd(float4* address, float4 value) {
+  emulator::traced_atomic(address, sizeof(float4));
+  [[maybe_unused]] emulator::Untraced elements;
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
           atomicAdd(&address->w, value.w)};
 }

@@ -10,6 +10,9 @@ namespace emulator {
 // The calling thread's part of an ldmatrix: 16 bytes of shared memory.
 __attribute__((noinline)) void traced_matrix_row(const void* row);
 
+// One atomic operation on several elements by the calling thread.
+__attribute__((noinline)) void traced_atomic(const void* address, size_t bytes);
+
 // While it lives, accesses are not the running lane's own: it computes for the others.
 class Untraced {
  public:
@@ -20,6 +23,7 @@ class Untraced {
 #else
 
 inline void traced_matrix_row(const void*) {}
+inline void traced_atomic(const void*, size_t) {}
 struct Untraced {
   Untraced() {}  // not trivial, so that an unused one is no warning
 };
