@@ -5,6 +5,8 @@ Costs a traced build (1 to 2 s) and three short runs (together under a second) a
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 
 from autotune.check.model import KernelTrace
 from autotune.check.task import Traced, TraceTask
@@ -64,7 +66,7 @@ def short_length(op: Op, task: TraceTask) -> int | None:
     problem = task.problem
     if not isinstance(op, Attention) or problem["T"] != problem["T_kv"]:
         return None
-    template = load_template(task.template)
+    template = _template(task.template)
     length = SHORT
     while 4 * length <= problem.integer("T") and length <= _LONGEST_SHORT:
         short, double = (_render(template, task, _one_head(problem, T)) for T in (length, 2 * length))
@@ -79,7 +81,12 @@ def short_source(op: Op, task: TraceTask) -> KernelSource:
     """The source whose traced build `count` needs, to build it ahead."""
     length = short_length(op, task)
     problem = op.emulated(task.problem) if length is None else _one_head(task.problem, 2 * length)
-    return _render(load_template(task.template), task, problem)
+    return _render(_template(task.template), task, problem)
+
+
+@lru_cache(maxsize=16)
+def _template(path: Path) -> Template:
+    return load_template(path)
 
 
 def _one_head(problem: Problem, T: int) -> Problem:

@@ -35,12 +35,12 @@ Bound = Literal["ALU", "tensor", "shared memory", "memory"]
 Part = Literal["issue", "fp32", "special", "tensor", "shared", "port", "latency", "l2", "dram"]
 
 # Fitted: instructions of a kind that a warp has under way at a time, clocks that a barrier costs a warp (what the loads
-# before it still wait for included), and how well the three overlap.
-FP32_UNDER_WAY = 2.07
-LOADS_UNDER_WAY = 10.9
-MMA_UNDER_WAY = 7.08
-BARRIER_CLOCKS = 758.0
-OVERLAP = 1.38
+# before it still wait for included), and how well pipes, latency and memory overlap (1: not at all).
+FP32_UNDER_WAY = 2.7
+LOADS_UNDER_WAY = 6.2
+MMA_UNDER_WAY = 7.6
+BARRIER_CLOCKS = 690.0
+OVERLAP = 1.32
 
 # Not fitted.
 _MEMORY_SHARE = 0.92  # of the published bandwidth: what a copy of a large array reaches
@@ -155,7 +155,7 @@ def _launch(
     spilled = _spilled(resources, counts, blocks * warps)
     parts: dict[Part, float] = {
         **{part: of_sms * time for part, time in _pipes(counts, spilled, spec, rates).items()},
-        "latency": of_slots * waves * _warp_clocks(counts, spilled, rates) / (blocks * warps) / clock,
+        "latency": of_slots * waves * _warp_clocks(counts, spilled, warps, rates) / (blocks * warps) / clock,
         "l2": counts.sector_bytes / (rates.l2_bytes * clock),
         "dram": nbytes / (_MEMORY_SHARE * spec.bandwidth_gbs * 1e9),
     }
@@ -191,8 +191,8 @@ def _pipes(counts: Counts, spilled: float, spec: DeviceSpec, rates: Rates) -> di
     }
 
 
-def _warp_clocks(counts: Counts, spilled: float, rates: Rates) -> float:
-    """Clocks that all warps together would take, each alone on an SM."""
+def _warp_clocks(counts: Counts, spilled: float, warps: int, rates: Rates) -> float:
+    """Clocks that all warps would take one after the other. `warps`: of a block; one alone waits at no barrier."""
     arithmetic = (counts.fp32 + counts.fp16) / 64.0 * rates.fp32_latency
     special = counts.special / 32.0 * rates.special_latency / 2.0
     loads = (counts.shared_loads + spilled) * rates.shared_latency + counts.global_loads * rates.l2_latency
@@ -201,15 +201,15 @@ def _warp_clocks(counts: Counts, spilled: float, rates: Rates) -> float:
         + loads / LOADS_UNDER_WAY
         + counts.tensor * rates.mma_latency / MMA_UNDER_WAY
         + counts.shuffles * rates.shuffle_latency
-        + counts.barriers * BARRIER_CLOCKS
+        + counts.barriers * (BARRIER_CLOCKS if warps > 1 else 0.0)
     )
 
 
 def _spilled(resources: KernelResources, counts: Counts, warps: int) -> float:
     """Requests to spilled registers.
 
-    The compiler tells how many instructions there are, not how often they are executed: taken to be once between any two
-    barriers, which is where tiles change.
+    The compiler tells how many instructions there are, not how often they are executed: taken to be once between any
+    two barriers, which is where tiles change.
     """
     return resources.spill_bytes / 4.0 * max(float(warps), counts.barriers)
 

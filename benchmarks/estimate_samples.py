@@ -1,5 +1,6 @@
 """Measured candidates with what `autotune.predict` reads: as JSON lines, and tables of how well estimates rank them."""
 
+import gzip
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -82,13 +83,16 @@ def _rounded(counts: Counts) -> dict[str, Any]:
 
 
 def load_samples(path: Path) -> list[Sample]:
-    """From a file of JSON lines."""
-    return [Sample.from_json(json.loads(line)) for line in path.read_text().splitlines()]
+    """From a file of JSON lines, compressed if its name ends in `.gz`."""
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return [Sample.from_json(json.loads(line)) for line in text.splitlines()]
 
 
 def save_samples(path: Path, samples: Iterable[Sample]) -> None:
-    """Write them, one a line."""
-    path.write_text("".join(json.dumps(sample.to_json(), separators=(",", ":")) + "\n" for sample in samples))
+    """Write them, one a line, compressed if the name ends in `.gz`."""
+    text = "".join(json.dumps(sample.to_json(), separators=(",", ":")) + "\n" for sample in samples)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,24 @@ from autotune.build.cache import BuildCache
 from autotune.build.nvcc import CubinRequest
 from autotune.build.pool import BuildPool
 from autotune.candidate import Candidate
+from autotune.check.task import TraceTask
+from autotune.counts import Counts
 from autotune.devices.client import WorkerClient
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.messages import OpSource, Prepare
-from autotune.errors import AutotuneError, CompileError
+from autotune.errors import AutotuneError, BuildError, CompileError, LaunchError
 from autotune.estimate import estimate
 from autotune.measure import Verdict
 from autotune.measurement import KernelResources, Measurement, Timing
 from autotune.occupancy import kernel_resources, static_failure
 from autotune.ops.base import Op
+from autotune.ops.locate import OpRef
 from autotune.outcome import Outcome
 from autotune.plan import LaunchPlan
+from autotune.predict import predict
 from autotune.problem import Problem
 from autotune.render import render
+from autotune.search.counter import Counter, CountRequest
 from autotune.search.emulated import EmulatorRequest
 from autotune.search.evaluator import Finished, Load
 from autotune.search.lane import Lane
@@ -73,6 +78,15 @@ class Task:
         """The candidate's source for a problem."""
         return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
 
+    def count_request(self, source: KernelSource, counter: Counter) -> CountRequest | None:
+        """How to count what the candidate does; None for an op that no other process can resolve."""
+        if not isinstance(self.op_source, OpRef):
+            return None
+        candidate = source.candidate
+        path = self.templates[candidate.template].path.resolve()
+        task = TraceTask(self.op_source, path, self.problem, candidate.values, self.identity.spec, blocks=None)
+        return CountRequest(counter, task, self.op, source.plan)
+
 
 @dataclass
 class _Job:
@@ -100,6 +114,7 @@ class Pipeline:
         self._task = task
         self._cache = cache
         self._pool = BuildPool(cache, jobs)
+        self._counter = Counter()
         self._events: Queue[Callable[[], None]] = Queue()
         self._finished: list[Finished] = []
         self._building = 0
@@ -155,11 +170,13 @@ class Pipeline:
 
     def drop(self) -> None:
         """Stop all builds and forget what waits."""
+        self._counter.close()
         self._pool.close()
         self._lane.drop()
 
     def close(self) -> None:
         """Stop builds and worker."""
+        self._counter.close()
         self._pool.close()
         self._lane.close()
 
@@ -219,9 +236,30 @@ class Pipeline:
         run.waiting.clear()
 
     def _finish(self, job: _Job, verdict: Verdict, seconds: float = 0.0) -> None:
-        timing = verdict.timing
-        if self._task.emulated and verdict.outcome is Outcome.OK:
-            timing = self._estimate(job)
+        """Record the verdict; on the emulator count first what a correct candidate does, for the estimate."""
+        if not self._task.emulated or verdict.outcome is not Outcome.OK:
+            self._record(job, verdict, seconds, verdict.timing)
+            return
+        request = self._task.count_request(job.source, self._counter)
+        if request is None:
+            self._record(job, verdict, seconds, self._estimate(job, None))
+            return
+        self._building += 1
+        future = self._pool.submit(request)
+        future.add_done_callback(lambda done: self._events.put(partial(self._counted, job, verdict, seconds, done)))
+
+    def _counted(self, job: _Job, verdict: Verdict, seconds: float, future: "Future[tuple[Counts, ...]]") -> None:
+        self._building -= 1
+        counts = None
+        try:
+            counts = future.result()
+        except CancelledError:
+            return
+        except (LaunchError, CompileError, BuildError):
+            pass  # the estimate that does without is labelled as such
+        self._record(job, verdict, seconds, self._estimate(job, counts))
+
+    def _record(self, job: _Job, verdict: Verdict, seconds: float, timing: Timing | None) -> None:
         environment = {**self._task.environment, "compiler": job.compiler}
         measurement = Measurement(
             verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
@@ -229,15 +267,14 @@ class Pipeline:
         )  # fmt: skip
         self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
 
-    def _estimate(self, job: _Job) -> Timing:
-        task = self._task
+    def _estimate(self, job: _Job, counts: tuple[Counts, ...] | None) -> Timing:
+        task, plan, spec = self._task, job.source.plan, self._task.identity.spec
+        if counts is not None:
+            return predict(plan, job.resources, counts, spec).timing
         tensor_cores = any("mma" in include.name for include in job.source.includes)
         template = task.templates[job.source.candidate.template]
         flops = template.executed_flops(task.op.flops(task.problem), task.problem)
-        return estimate(
-            flops, task.op.nbytes(task.problem), job.source.plan, job.resources, task.identity.spec,
-            tensor_cores=tensor_cores,
-        )  # fmt: skip
+        return estimate(flops, task.op.nbytes(task.problem), plan, job.resources, spec, tensor_cores=tensor_cores)
 
     def _fail(self, error: AutotuneError) -> None:
         def raise_it() -> None:

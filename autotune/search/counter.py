@@ -1,0 +1,54 @@
+"""Counting what candidates do, in the build pool: a traced build, then short runs in a process of their own."""
+
+import threading
+from dataclasses import dataclass
+
+from autotune.build.cache import BuildCache
+from autotune.build.emulator import build_emulator
+from autotune.check.process import TracingProcess
+from autotune.check.task import TraceTask
+from autotune.counting import count, short_source
+from autotune.counts import Counts
+from autotune.ops.base import Op
+from autotune.plan import LaunchPlan
+
+LIMIT_S = 30.0
+"""How long one traced run may take."""
+
+
+class Counter:
+    """Traces one candidate at a time; the process starts when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = TracingProcess(LIMIT_S)
+
+    def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
+        """`autotune.counting.count`, with its errors."""
+        with self._lock:
+            return count(self._process.trace, task, op, whole)
+
+    def close(self) -> None:
+        """End the process; a run under way fails."""
+        self._process.close()
+
+
+@dataclass(frozen=True)
+class CountRequest:
+    """Counts to find, for a `BuildPool`. `whole`: the plan of the problem that is tuned."""
+
+    counter: Counter
+    task: TraceTask
+    op: Op
+    whole: LaunchPlan
+
+    def build(self, cache: BuildCache) -> tuple[Counts, ...]:
+        """Build traced, then run.
+
+        Raises:
+            LaunchError: a traced run failed or took too long.
+            CompileError: the traced build is refused.
+            BuildError: there is no compiler.
+        """
+        build_emulator(short_source(self.op, self.task), cache, traced=True)
+        return self.counter.count(self.task, self.op, self.whole)
