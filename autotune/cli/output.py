@@ -1,5 +1,7 @@
 """How the commands that read the database print: tables for people, JSON for programs."""
 
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -21,21 +23,17 @@ def print_json(data: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout; columns that begin with `>` are set to the right. Not cut when piped."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """A table on stdout, as `autotune.report.table` makes it; cut to the terminal's width, never when piped."""
+    from autotune.report.table import table_lines
 
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=400)
-    console.print(table)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    heading, *lines = table_lines(columns, list(rows), width)
+    if title is not None:
+        typer.echo(title)
+    typer.echo(typer.style(heading, bold=True) if terminal else heading)
+    for line in lines:
+        typer.echo(line)
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:

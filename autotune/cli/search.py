@@ -171,7 +171,7 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
 
 def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.ops.registry import get_op
-    from autotune.report.results import best_lines, next_command, summary_lines, table_columns, table_rows
+    from autotune.report.results import best_lines, next_command, shared_lines, summary_lines, table_columns, table_rows
 
     for line in summary_lines(result):
         typer.echo(line)
@@ -180,6 +180,8 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
         return
     typer.echo()
     print_table(table_columns(result), table_rows(result))
+    for line in shared_lines(result):
+        typer.echo(line)
     typer.echo()
     for line in best_lines(result):
         typer.echo(line)

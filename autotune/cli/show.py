@@ -109,7 +109,7 @@ def _print(
             ("made", found.created_at.isoformat(timespec="seconds")),
         ]
     )
-    columns = [">id", "when", "stage", "outcome", ">ms", "configuration"]
+    columns = [">id", "when", "stage", "outcome", ">ms", "~configuration"]
     print_table(columns, map(_row, history), title="\nThis configuration")
     print_table(columns, map(_row, climb), title="\nThe fastest so far, as the searches went on")
 

@@ -4,7 +4,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from autotune.report.words import clock, format_ms
+from autotune.report.words import clock, format_ms, number
 from autotune.search.events import Progress
 from autotune.values import format_config
 
@@ -43,21 +43,22 @@ def headline(progress: Progress) -> str:
 
 def trials_text(progress: Progress) -> str:
     """`17/40 trials`."""
-    limit = "" if progress.trials_limit is None else f"/{progress.trials_limit}"
-    return f"{progress.trials}{limit} trials"
+    if progress.trials_limit is None or progress.trials > progress.trials_limit:
+        return number(progress.trials, "trial")
+    return f"{progress.trials}/{number(progress.trials_limit, 'trial')}"
 
 
 def best_text(progress: Progress) -> str:
     """The best time so far with its family."""
     if progress.best_ms is None or progress.best is None:
-        return "no verified candidate yet"
+        return "none verified yet"
     kind = " (estimate)" if progress.estimated else ""
     return f"best {format_ms(progress.best_ms)} ms{kind} {progress.best.template}"
 
 
 def outcomes_text(progress: Progress) -> str:
     """`ok 12, infeasible 3`."""
-    return ", ".join(f"{outcome} {count}" for outcome, count in progress.outcomes.items() if count) or "nothing yet"
+    return ", ".join(f"{outcome} {count}" for outcome, count in progress.outcomes.items() if count)
 
 
 def time_left(progress: Progress) -> float | None:
@@ -75,10 +76,8 @@ def work_text(progress: Progress) -> str:
     load, left = progress.load, time_left(progress)
     doing = {"finalists": "re-timing the finalists, ", "finishing": "finishing, "}.get(progress.phase, "")
     rest = "" if left is None or progress.phase != "searching" else f", about {clock(left)} left"
-    return (
-        f"{doing}{load.building} building, {load.waiting} waiting; compile {load.build_seconds:.0f} s, "
-        f"device {load.device_seconds:.0f} s{rest}"
-    )
+    busy = "" if progress.phase == "done" else f"{doing}{load.building} building, {load.waiting} waiting; "
+    return f"{busy}compile {load.build_seconds:.0f} s, device {load.device_seconds:.0f} s{rest}"
 
 
 class _Plain:
@@ -88,16 +87,19 @@ class _Plain:
         self._problem = ""
         self._shown_at = 0.0
         self._shown_best: float | None = None
+        self._shown: object = None  # trials, best time and outcomes of the last line
 
     def show(self, progress: Progress) -> None:
         if progress.problem.key != self._problem:
-            self._problem, self._shown_at, self._shown_best = progress.problem.key, 0.0, None
+            self._problem, self._shown_at, self._shown_best, self._shown = progress.problem.key, 0.0, None, None
             self._say(headline(progress))
         better = progress.best_ms != self._shown_best
-        if better or progress.phase == "done" or progress.elapsed - self._shown_at >= _QUIET_S:
-            self._shown_at, self._shown_best = progress.elapsed, progress.best_ms
+        state = progress.trials, progress.best_ms, dict(progress.outcomes)
+        due = state != self._shown if progress.phase == "done" else progress.elapsed - self._shown_at >= _QUIET_S
+        if better or due:
+            self._shown_at, self._shown_best, self._shown = progress.elapsed, progress.best_ms, state
             parts = (trials_text(progress), best_text(progress), outcomes_text(progress), work_text(progress))
-            self._say(f"{clock(progress.elapsed)}  " + "; ".join(parts))
+            self._say(f"{clock(progress.elapsed)}  " + "; ".join(filter(None, parts)))
 
     def end(self) -> None:
         pass

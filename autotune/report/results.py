@@ -8,10 +8,9 @@ from pathlib import Path
 from autotune.lookup import usual_gpu
 from autotune.measurement import KernelResources, OutputCheck
 from autotune.ops.base import Op
-from autotune.outcome import Outcome
 from autotune.problem import Problem
-from autotune.report.words import clock, format_bytes, format_ms
-from autotune.search.result import Ranked, SearchResult
+from autotune.report.words import clock, format_ms, number
+from autotune.search.result import TIE, Ranked, SearchResult
 from autotune.template import SUFFIX
 from autotune.values import Config, Value, format_config
 
@@ -30,8 +29,8 @@ _OWN_OPTIONS = frozenset(
 def table_columns(result: SearchResult) -> list[str]:
     """Headings of `table_rows`; `>` marks those set to the right. Estimated times are headed as such."""
     time = ">est. ms" if result.estimated else ">ms"
-    columns = ["#", "family", time, ">TFLOP/s", ">GB/s", ">error", ">bound", ">regs", ">spills", ">smem", ">occupancy"]
-    return [*columns, "configuration"]
+    figures = [">TFLOP/s", "?>GB/s", ">error", "?>bound", ">regs", "?>spills B", ">smem B", "?>occupancy"]
+    return ["#", "family", time, *figures, "~configuration"]
 
 
 def table_rows(result: SearchResult) -> Iterator[list[str]]:
@@ -47,8 +46,19 @@ def table_rows(result: SearchResult) -> Iterator[list[str]]:
             "" if worst is None else f"{worst.max_abs_error:.2g}",
             "" if worst is None else f"{worst.bound:.2g}",
             *_resources(kernels),
-            format_config(_telling(ranked.candidate.config, result.table, ranked.candidate.template)),
+            format_config(_telling(ranked.candidate.config, _configs(result.table, ranked.candidate.template))),
         ]
+
+
+def shared_lines(result: SearchResult) -> Iterator[str]:
+    """What the rows of a family have in common, which they leave out; below the table."""
+    names = list(dict.fromkeys(ranked.candidate.template for ranked in result.table))
+    for name in names:
+        configs = _configs(result.table, name)
+        telling = _telling(configs[0], configs)
+        shared = {parameter: value for parameter, value in configs[0].items() if parameter not in telling}
+        if shared:
+            yield f"all {'rows' if len(names) == 1 else f'rows of {name}'}: {format_config(shared)}"
 
 
 def summary_lines(result: SearchResult) -> Iterator[str]:
@@ -57,10 +67,10 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
     before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
     free = sum(result.outcomes.values()) - result.trials
-    besides = f", and {free} ruled out before they were built" if free else ""
+    besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
     yield (
-        f"{result.trials} trials{before}{besides} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
-        f"{result.space_size:,} valid configurations"
+        f"{number(result.trials, 'trial')}{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{number(result.space_size, 'valid configuration')}{besides}"
     )
     new = result.trials - result.resumed
     if new:
@@ -69,8 +79,7 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
             f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
         )
     for outcome, message in result.messages.items():
-        if outcome is not Outcome.INFEASIBLE:
-            yield f"first {outcome}: {' '.join(message.split())[:300]}"
+        yield f"first {outcome}: {' '.join(message.split())[:300]}"
     yield from _honesty(result)
 
 
@@ -89,6 +98,8 @@ def best_lines(result: SearchResult) -> Iterator[str]:
     if result.best is not None:
         kind = " (estimate)" if result.estimated else ""
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
+        if result.ties:
+            yield f"tied with {number(result.ties, 'other')}: estimates within {TIE:.1%} do not tell them apart"
 
 
 @dataclass(frozen=True)
@@ -152,15 +163,18 @@ def _resources(kernels: Sequence[KernelResources]) -> list[str]:
         return [""] * 4
     return [
         str(max(kernel.registers for kernel in kernels)),
-        format_bytes(sum(kernel.spill_bytes for kernel in kernels)),
-        format_bytes(max(kernel.static_smem + kernel.dynamic_smem for kernel in kernels)),
+        str(sum(kernel.spill_bytes for kernel in kernels)),
+        str(max(kernel.static_smem + kernel.dynamic_smem for kernel in kernels)),
         f"{min(kernel.occupancy for kernel in kernels):.0%}",
     ]
 
 
-def _telling(config: Config, table: Sequence[Ranked], template: str) -> Config:
-    """The parameters in which the table's candidates of a family differ; all of them where there is only one."""
-    configs = [ranked.candidate.config for ranked in table if ranked.candidate.template == template]
+def _configs(table: Sequence[Ranked], template: str) -> list[Config]:
+    return [ranked.candidate.config for ranked in table if ranked.candidate.template == template]
+
+
+def _telling(config: Config, configs: Sequence[Config]) -> Config:
+    """The parameters in which a family's candidates differ; all of them where there is only one."""
     if len(configs) == 1:
         return config
     return {name: value for name, value in config.items() if len({other[name] for other in configs}) > 1}

@@ -13,6 +13,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def format_bytes(count: int) -> str:
-    """`48 KiB`, or bytes where it is no whole number of KiB."""
-    return f"{count // 1024} KiB" if count >= 1024 and count % 1024 == 0 else f"{count} B"
+def number(count: int, thing: str) -> str:
+    """`1 trial`, `2 trials`, `1,234 trials`."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

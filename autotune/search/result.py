@@ -9,6 +9,9 @@ from autotune.measurement import Measurement
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 
+TIE = 0.001
+"""Part of a time by which estimates may differ and still be taken as equal."""
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -61,6 +64,7 @@ class SearchResult:
     device_seconds: float
     stopped: str
     database: str
+    ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
 
     def to_json(self) -> dict[str, Any]:
@@ -73,6 +77,7 @@ class SearchResult:
             "executed": self.executed.to_json(),
             "best": self.best and self.best.to_json(),
             "table": [ranked.to_json() for ranked in self.table],
+            "ties": self.ties,
             "trials": self.trials,
             "resumed": self.resumed,
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},

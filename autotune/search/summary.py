@@ -1,5 +1,6 @@
 """From what a search found to its result."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.outcome import Outcome
@@ -9,7 +10,7 @@ from autotune.search.evaluator import Load
 from autotune.search.families import Families
 from autotune.search.ledger import Entry, Ledger
 from autotune.search.pipeline import Task
-from autotune.search.result import Ranked, SearchResult
+from autotune.search.result import TIE, Ranked, SearchResult
 
 TABLE_ROWS = 10
 
@@ -51,8 +52,14 @@ def summarise(
         device_seconds=load.device_seconds,
         stopped=engine.stopped or "interrupted",
         database=database,
+        ties=_ties(findings.ranked) if task.emulated else 0,
         interrupted=engine.stop,
     )
+
+
+def _ties(ranked: Sequence[Entry]) -> int:
+    """How many other candidates are as fast as the best, as far as estimates tell."""
+    return sum(entry.ms <= ranked[0].ms * (1.0 + TIE) for entry in ranked[1:])
 
 
 def rank(entry: Entry, flops: float, nbytes: float) -> Ranked:

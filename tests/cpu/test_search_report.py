@@ -13,10 +13,20 @@ from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.report import results
 from autotune.report.progress import ProgressDisplay, time_left
-from autotune.report.results import Asked, best_lines, next_command, summary_lines, table_columns, table_rows
-from autotune.report.words import clock, format_bytes
+from autotune.report.results import (
+    Asked,
+    best_lines,
+    next_command,
+    shared_lines,
+    summary_lines,
+    table_columns,
+    table_rows,
+)
+from autotune.report.words import clock, number
+from autotune.search import summary
 from autotune.search.evaluator import Load
 from autotune.search.events import Progress
+from autotune.search.ledger import Entry
 from autotune.search.result import Ranked, SearchResult
 from tests.search_doubles import PROBLEM
 
@@ -61,7 +71,12 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
         "1,234 valid configurations"
     )
     free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
-    assert "9 trials, and 3 ruled out before they were built (ok 9, infeasible 3) in" in list(summary_lines(free))[1]
+    assert list(summary_lines(free))[1] == (
+        "9 trials (ok 9, infeasible 3) in 1:15: the time is up; "
+        "1,234 valid configurations (3 proposals outside them ruled out unbuilt)"
+    )
+    ruled_out = replace(free, messages={Outcome.INFEASIBLE: "tiled M=3: M % 2 == 0"})
+    assert "first infeasible: tiled M=3: M % 2 == 0" in list(summary_lines(ruled_out))
     assert lines[2] == "4 candidates a minute; compile 20 s, device 30 s"
     assert lines[3] == "first wrong_result: tiled M=1: out: error 3"
     assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
@@ -78,10 +93,29 @@ def test_sampled_verification_is_mentioned() -> None:
 def test_the_table() -> None:
     rows = list(table_rows(result()))
     assert rows[0] == [
-        "1", "tiled", "0.5", "4.00", "200.0", "1e-06", "2e-06", "168", "16 B", "49 KiB", "25%", "M=32",
+        "1", "tiled", "0.5", "4.00", "200.0", "1e-06", "2e-06", "168", "16", "50176", "25%", "M=32",
     ]  # fmt: skip
     assert rows[1][-1] == "M=64"
     assert len(table_columns(result())) == len(rows[0])
+    assert list(shared_lines(result())) == ["all rows: N=64"]
+
+
+def test_what_rows_have_in_common_is_said_of_each_family() -> None:
+    other = replace(ranked(0.9), candidate=make_candidate("naive", "hash", {"P": 1}))
+    more = replace(result(), table=(*result().table, other, replace(other, ms=1.0)))
+    assert list(shared_lines(more)) == ["all rows of tiled: N=64", "all rows of naive: P=1"]
+    assert list(shared_lines(replace(result(), table=result().table[:1]))) == []
+
+
+def test_ties_of_estimates() -> None:
+    assert list(best_lines(replace(result(), ties=2)))[1] == (
+        "tied with 2 others: estimates within 0.1% do not tell them apart"
+    )
+    entries = [Entry(one.candidate, ranked(ms).measurement, "", 1) for one, ms in zip(
+        (ranked(1, M=m) for m in range(4)), (1.0, 1.0005, 1.001, 1.002), strict=True
+    )]  # fmt: skip
+    assert summary._ties(entries) == 2
+    assert summary._ties([]) == 0
 
 
 def test_json_is_plain() -> None:
@@ -150,6 +184,23 @@ def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_plain_lines_say_nothing_twice_and_nothing_odd(capsys: pytest.CaptureFixture[str]) -> None:
+    begun: dict[str, Any] = {"best_ms": None, "best": None, "outcomes": {}, "trials": 0, "new": 0}
+    with ProgressDisplay(live=False) as display:
+        display(progress(**begun, elapsed=5.0, trials_limit=1, timeout=None))
+        display(progress(trials=1, trials_limit=1))
+        display(progress(trials=1, trials_limit=1, phase="done"))  # as before
+        display(progress(trials=20, trials_limit=8, phase="done", elapsed=21.0))
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert [line.split("; ")[:2] for line in lines] == [
+        ["0:05  0/1 trial", "none verified yet"],
+        ["0:20  1/1 trial", "best 0.5 ms (estimate) tiled"],
+        ["0:21  20 trials", "best 0.5 ms (estimate) tiled"],
+    ]
+    assert lines[0] == "0:05  0/1 trial; none verified yet; 3 building, 1 waiting; compile 12 s, device 8 s"
+    assert lines[2].endswith("; ok 9, crash 1; compile 12 s, device 8 s")
+
+
 def test_a_live_panel(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressDisplay(live=True) as display:
         display(progress())
@@ -165,6 +216,6 @@ def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (512, "512 B"), (49152, "48 KiB"), (17920, "17920 B")])
-def test_bytes(count: int, text: str) -> None:
-    assert format_bytes(count) == text
+@pytest.mark.parametrize(("count", "text"), [(0, "0 trials"), (1, "1 trial"), (1234, "1,234 trials")])
+def test_number(count: int, text: str) -> None:
+    assert number(count, "trial") == text
