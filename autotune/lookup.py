@@ -210,10 +210,11 @@ def _look_up(
 
 def _families(op: str | None, template: str | Path | None, reference: str | None) -> "tuple[Families, str]":
     from autotune.families import Families
+    from autotune.ops.registry import get_op
     from autotune.template import builtin_templates, find_template, load_template, names_file
 
     if template is None or not names_file(str(template)):
-        name = op or "forward"
+        name = get_op(op or "forward").name  # before it is taken for the name of a folder
         return Families(builtin_templates(name) if template is None else (find_template(name, str(template)),)), name
     from autotune.ops.locate import OpRef
 

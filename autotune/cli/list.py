@@ -28,7 +28,7 @@ def command(
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Trials that ended so.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Most trials shown, newest first.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="Most trials shown, newest first.")] = 50,
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:

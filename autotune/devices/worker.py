@@ -36,7 +36,10 @@ class _Server:
     def answer(self, message: object) -> Reply:
         if isinstance(message, Prepare):
             op = message.op.resolve()
-            self.bench = Bench(self.device, op, self._expectation(op, message))
+            try:
+                self.bench = Bench(self.device, op, self._expectation(op, message))
+            except MemoryError as error:
+                raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()
         if self.bench is None:
             raise AutotuneError("the worker was asked to evaluate before it was prepared")

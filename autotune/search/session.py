@@ -1,5 +1,6 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
+import math
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,10 +39,15 @@ STARTUP = 10
 
 CANDIDATE_LIMIT_S = 20.0
 
+_LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
+
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials."""
+    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
+
+    `final`: whether the fastest are timed once more before one is named the winner.
+    """
 
     trials: int | None = None
     timeout_s: float | None = None
@@ -49,6 +55,7 @@ class Options:
     seed: int = 0
     jobs: int | None = None
     limit_s: float = CANDIDATE_LIMIT_S
+    final: bool = True
 
     def checked(self) -> "Options":
         """These options.
@@ -59,10 +66,10 @@ class Options:
         if self.sampler not in SAMPLERS:
             raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
-            if value is not None and value < least:
-                raise UsageError(f"{name}={value} must be at least {least}")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds")
+            if value is not None and not least <= value <= _LARGEST:
+                raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
+        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
+            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
         return self
 
     def budget(self, opener: DeviceOpener) -> Budget:
@@ -126,7 +133,7 @@ class Session:
         ranked = self.ledger.ranked()
         if not ranked:
             return []
-        if self.estimated:  # an estimate is the same every time: there is nothing to play off
+        if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             self.records.name_winner(ranked[0].record_id)
             return ranked
         standing = self.records.standing("measured")

@@ -7,10 +7,11 @@
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -85,7 +86,9 @@ def parse_line(text: str) -> Line:
     """
     try:
         data = loads(text)
-    except ValueError as error:
+        if "\\u" in text:
+            json.dumps(data, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
         raise LineError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
         raise LineError("not a JSON object")
@@ -102,11 +105,11 @@ def parse_line(text: str) -> Line:
             created_at=_moment(data["created_at"]),
             measurement=Measurement.from_json(data["measurement"]),
         )
+        _verify(line)
     except LineError:
         raise
     except (AutotuneError, TypeError, KeyError, ValueError, AttributeError) as error:
         raise LineError(f"not a sound record: {error}") from error
-    _verify(line)
     return line
 
 
@@ -116,14 +119,38 @@ def _verify(line: Line) -> None:
         _verify_timing(measurement.timing, line.identity)
     for name in ("build_seconds", "device_seconds"):
         _number(name, getattr(measurement, name), zero=True)
-    if not all(isinstance(value, str) for value in measurement.environment.values()):
-        raise LineError("the environment holds something else than texts")
+    if not all(isinstance(value, str) for value in (measurement.message, *measurement.environment.values())):
+        raise LineError("the message or the environment holds something else than texts")
+    _verify_details(measurement)
     if measurement.outcome is Outcome.OK:
         _verify_ok(line)
     elif line.is_winner:
         raise LineError(f"a winner's measurement must be ok, this one is {measurement.outcome}")
     elif line.source_hash and not _HASH.match(line.source_hash):
         raise LineError(f"source_hash {line.source_hash!r} is not a hash")
+
+
+def _verify_details(measurement: Measurement) -> None:
+    """What is shown of a record, and never compared: of the right types all the same."""
+    for kernel in measurement.resources:
+        for name, value in asdict(kernel).items():
+            _text({name: value}, name) if name == "kernel" else _number(f"the kernel's {name}", value, zero=True)
+    timing, verification = measurement.timing, measurement.verification
+    if timing is not None:
+        _text({"method": timing.method}, "method")
+        for name in ("repeats", "clock_mhz", "power_w", "temperature_c"):
+            if getattr(timing, name) is not None:
+                _number(name, getattr(timing, name), zero=True)
+    if verification is not None:
+        _text({"problem": verification.problem}, "problem")
+        counts = [verification.units_checked, verification.units_total]
+        for check in verification.checks:
+            _text({"name": check.name}, "name")
+            counts += [check.not_finite, *(check.at or ())]
+            if not all(isinstance(value, int | float) for value in (check.max_abs_error, check.bound)):
+                raise LineError(f"the check of {check.name} holds something else than numbers")
+        for count in counts:
+            _number("a count of the verification", count, zero=True)
 
 
 def _verify_ok(line: Line) -> None:
