@@ -1,6 +1,8 @@
 """Verify, then time: what happens to one built candidate on a device. Runs inside the worker process."""
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +46,7 @@ class Bench:
         self._op = op
         self._expected = expectation
         self._uploaded: dict[str, Buffer] = {}
-        self._covered: dict[str, NDArray[np.bool_]] = {}
+        self._covered: dict[str, NDArray[np.bool_] | None] = {}
 
     def evaluate(self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
         """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome."""
@@ -119,7 +121,8 @@ class Bench:
         for buffer in plan.buffers:
             if buffer.role == "output":
                 image = known[buffer.name].copy()
-                image[self._inside(buffer)] = np.frombuffer(_WRONG * image.itemsize, image.dtype)[0]
+                inside = self._inside(buffer)
+                image[... if inside is None else inside] = np.frombuffer(_WRONG * image.itemsize, image.dtype)[0]
                 self._device.upload(buffer.name, image)
 
     def _compare_again(self, plan: LaunchPlan, known: Storages) -> tuple[Verification | None, str]:
@@ -149,7 +152,8 @@ class Bench:
     def _compare(self, plan: LaunchPlan, storages: Storages) -> tuple[Verification, str]:
         expected = self._expected
         got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in expected.outputs}
-        per_unit = [self._check_unit(unit, got) for unit in expected.units]
+        with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+            per_unit = list(pool.map(lambda unit: self._check_unit(unit, got), expected.units))
         checks = tuple(_worst([unit[name] for unit in per_unit]) for name in got)
         verification = Verification(expected.problem.key, checks, len(expected.units), expected.units_total)
         return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(plan, storages)
@@ -163,17 +167,19 @@ class Bench:
 
     def _stray_write(self, plan: LaunchPlan, storages: Storages) -> str:
         for buffer in plan.buffers:
-            if buffer.role == "output":
-                outside = storages[buffer.name][~self._inside(buffer)]
+            inside = self._inside(buffer) if buffer.role == "output" else None
+            if inside is not None:
+                outside = storages[buffer.name][~inside]
                 if outside.tobytes() != b"\xff" * outside.nbytes:
                     return f"{buffer.name}: written outside the tensors it holds"
         return ""
 
-    def _inside(self, buffer: Buffer) -> NDArray[np.bool_]:
-        """Which elements of an output's storage belong to a tensor."""
+    def _inside(self, buffer: Buffer) -> NDArray[np.bool_] | None:
+        """Which elements of an output's storage belong to a tensor; None for all of them."""
         if buffer.name not in self._covered:
             members = tuple(tensor for tensor in self._expected.outputs if tensor.storage == buffer.name)
-            self._covered[buffer.name] = covered(buffer.elements, members)
+            mask = covered(buffer.elements, members)
+            self._covered[buffer.name] = None if mask.all() else mask
         return self._covered[buffer.name]
 
     def _changed_input(self, plan: LaunchPlan) -> str:
@@ -222,7 +228,8 @@ def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
 
 
 def _same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    return np.array_equal(one.view(np.uint8), other.view(np.uint8))
+    word = np.uint64 if one.nbytes % 8 == 0 else np.uint8
+    return one.nbytes == other.nbytes and np.array_equal(one.view(word), other.view(word))
 
 
 def _worst(checks: Sequence[OutputCheck]) -> OutputCheck:

@@ -20,6 +20,7 @@ from autotune.problem import Problem
 from autotune.search.budget import Clock
 from autotune.search.choose import Subject, choose_subject
 from autotune.search.events import Listener, silent
+from autotune.search.finalists import FINALISTS
 from autotune.search.result import SearchResult
 from autotune.search.session import Options, search_with
 from autotune.store import Store
@@ -58,7 +59,7 @@ class Station:
 
 @dataclass
 class Climber:
-    """Runs the searches of one ladder, those of one problem in one worker process."""
+    """Runs the searches of one ladder in one worker process, those of one problem after one another."""
 
     opener: DeviceOpener
     options: Options
@@ -72,22 +73,16 @@ class Climber:
 
     def run(self, stations: dict[str, tuple[Station, str]]) -> None:
         """Search at every station (given with the name of the first version that needs it)."""
-        groups: dict[str, list[tuple[Station, str]]] = {}
-        for station, version in stations.values():
-            groups.setdefault(station.problem.key, []).append((station, version))
-        with self._warmed([station for group in groups.values() for station, _ in group]):
-            for group in groups.values():
-                self._group(group)
-
-    def _group(self, group: list[tuple[Station, str]]) -> None:
+        problems = list(dict.fromkeys(station.problem.key for station, _ in stations.values()))
+        ordered = sorted(stations.values(), key=lambda item: problems.index(item[0].problem.key))
         worker = SharedWorker(self.opener)
         try:
             self.spec = worker.start().identity.spec
-            for station, version in group:
-                if self.interrupted:
-                    break
-                self.announce(f"{version}: {station.part.name}, {station.part.family or 'all families'}")
-                self._search(worker, station)
+            with self._warmed([station for station, _ in ordered]):
+                for station, version in ordered:
+                    if not self.interrupted:
+                        self.announce(f"{version}: {station.part.name}, {station.part.family or 'all families'}")
+                        self._search(worker, station)
         finally:
             worker.end()
 
@@ -133,11 +128,13 @@ def ladder_problem(ladder: Ladder, given: dict[str, Value], emulated: bool) -> P
 def default_options(trials: int | None, seed: int, jobs: int | None, emulated: bool) -> Options:
     """Search options of a climb: `TRIALS_ESTIMATED` or `TRIALS_MEASURED` candidates a version unless told otherwise.
 
+    Fewer than `FINALISTS` hold no final: it would take longer than the trials, most of it for the slowest versions.
+
     Raises:
         UsageError: a number below what makes sense.
     """
     count = trials or (TRIALS_ESTIMATED if emulated else TRIALS_MEASURED)
-    return Options(trials=count, seed=seed, jobs=jobs).checked()
+    return Options(trials=count, seed=seed, jobs=jobs, final=count >= FINALISTS).checked()
 
 
 def climb(

@@ -2,9 +2,10 @@
 
 import threading
 
-from autotune.devices.client import WorkerClient
+from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.messages import Message, Prepare, Reply
 from autotune.devices.open import DeviceOpener
+from autotune.errors import AutotuneError
 
 
 class SharedWorker(WorkerClient):
@@ -18,30 +19,34 @@ class SharedWorker(WorkerClient):
         super().__init__(opener)
         self._owner = self._starter = threading.get_ident()
         self._ready: tuple[Prepare, int] | None = None
-        self._asked = False
+        self._wanted: Prepare | None = None
+        self._busy = False
 
     def prepare(self, message: Prepare) -> None:
-        """Have inputs and references made, unless this very process has made them."""
-        self._asked = True
-        try:
-            self.start()
-            if self._ready != (message, self.starts):
-                super().prepare(message)
-                self._ready = message, self.starts
-        finally:
-            self._asked = False
+        """Says what the next questions are about; it is made ready with the first of them, if there is one at all."""
+        self._wanted = message
 
     def ask(self, message: Message, limit_s: float) -> Reply:
-        """As `WorkerClient.ask`."""
-        self._asked = True
+        """As `WorkerClient.ask`, after inputs and references have been made, unless this very process has them."""
+        self._busy = True
         try:
+            self.start()
+            if self._wanted is not None and self._ready != (self._wanted, self.starts):
+                self._prepare(self._wanted)
             return super().ask(message, limit_s)
         finally:
-            self._asked = False
+            self._busy = False
+
+    def _prepare(self, message: Prepare) -> None:
+        try:
+            super().prepare(message)
+        except (WorkerDied, WorkerTimeout) as error:  # which would look like the fault of the candidate asked about
+            raise AutotuneError(f"inputs and references were not made: {error}") from error
+        self._ready = message, self.starts
 
     def kill(self, *, for_good: bool = False) -> None:
         """Kill the worker; at the end of a search only if it is still busy."""
-        if not for_good or self._asked:
+        if not for_good or self._busy:
             super().kill()
 
     def close(self) -> None:

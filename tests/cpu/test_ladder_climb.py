@@ -49,7 +49,7 @@ def test_backward(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert [rung.ms for rung in found.rungs] == [10.0, 10.0, 6.0, 6.0, 6.0, 4.0, 3.0, 3.0, 0.75]
     assert [rung.own.ms for rung in found.rungs if rung.own] == [8.0, 8.0, 4.0, 4.0, 4.0, 2.0, 1.0, 1.0, 0.75]
     assert len(searches.asked) == 8 + 3 + 1  # the softmax backward of each, the products once, the fused one
-    assert workers == 1 + 3 + 1  # a problem each
+    assert workers == 1
     assert said[0] == "V1: softmax backward, thread_per_element"
     assert "V1: dQ = dS·K, all families" in said
     assert (found.estimated, found.spec, found.interrupted) == (True, H200, False)
@@ -96,6 +96,7 @@ def test_few_trials_on_the_emulator_more_on_a_gpu() -> None:
     assert default_options(None, 0, None, emulated=True).trials == 2
     assert default_options(None, 0, None, emulated=False).trials == 12
     assert default_options(5, 1, 3, emulated=False) == Options(trials=5, seed=1, jobs=3)
+    assert default_options(4, 1, 3, emulated=False) == Options(trials=4, seed=1, jobs=3, final=False)
     with pytest.raises(UsageError, match="jobs=-1"):
         default_options(5, 1, -1, emulated=False)
 
