@@ -184,5 +184,5 @@ def test_a_wrong_map_of_heads_or_batches_shows_in_the_emulated_problem(op: Op, h
     assert small.integer("NH_kv") == min(2, NH_kv)
     assert (small["NH"] != small["NH_kv"]) == (NH != NH_kv)
     assert small.integer("NH") % small.integer("NH_kv") == 0
-    if NH == NH_kv:
+    if NH_kv == NH:
         assert small["B"] == 2
