@@ -1,0 +1,64 @@
+"""Counts of short runs, scaled up, against counts of the problem itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from autotune.check.task import TraceTask, run_task
+from autotune.counting import count, short_length
+from autotune.counts import ADDITIVE, Counts, counts_of
+from autotune.devices.gpus import gpu
+from autotune.ops.locate import OpRef
+from autotune.render import render
+from autotune.template import find_template
+
+H200 = gpu("h200")
+
+
+def task(op: str, family: str, **fields: Any) -> TraceTask:
+    ref, template = OpRef(op), find_template(op, family)
+    problem = ref.resolve().problem(**{"HS": 32, "dtype": "fp16", **fields})
+    return TraceTask(ref, template.path, problem, tuple(dict(template.front.defaults).items()), H200, blocks=None)
+
+
+def counted(of: TraceTask) -> tuple[Counts, ...]:
+    op = of.op.resolve()
+    template = find_template(op.name, of.template.name.removesuffix(".cu.j2"))
+    plan = render(template, of.problem, dict(of.config), H200).plan
+    return count(run_task, of, op, plan)
+
+
+def traced(of: TraceTask) -> Sequence[Counts]:
+    return [counts_of(kernel) for kernel in run_task(of).trace.kernels]
+
+
+@pytest.mark.parametrize("family", ["flash_simt", "flash_mma", "unfused"])
+def test_short_runs_scale_to_the_whole_problem(family: str) -> None:
+    whole = task("forward", family, B=1, NH=2, T=512)
+    assert short_length(whole.op.resolve(), whole) == 128
+    for found, expected in zip(counted(whole), traced(whole), strict=True):
+        for name in ADDITIVE:
+            assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=0.01), (found.kernel, name)
+
+
+def test_the_last_queries_start_first_and_have_the_most_work() -> None:
+    (found,) = counted(task("forward", "flash_simt", B=1, NH=2, T=512))
+    assert found.axis == 1
+    assert 1.5 < found.first < 1.9  # blocks of 64: 8 tiles of 1 to 8 keys, (8 + c) / (4.5 + c)
+
+
+def test_grouped_heads_and_no_mask() -> None:
+    whole = task("forward", "flash_simt", B=1, NH=4, NH_kv=2, T=512, causal=False)
+    (found,), (expected,) = counted(whole), traced(whole)
+    assert found.first == 1.0
+    assert found.fp32 == pytest.approx(expected.fp32, rel=0.01)
+    assert found.sectors_loaded == pytest.approx(expected.sectors_loaded, rel=0.01)
+
+
+def test_other_problems_are_counted_in_sampled_blocks_of_what_is_executed() -> None:
+    decode = task("forward", "flash_simt", B=8, NH=4, T=1, T_kv=256)
+    assert short_length(decode.op.resolve(), decode) is None
+    (found,), (expected,) = counted(decode), traced(decode)
+    assert found.fp32 == pytest.approx(expected.fp32, rel=0.02)
+    assert found.sectors_loaded == pytest.approx(expected.sectors_loaded, rel=0.02)
