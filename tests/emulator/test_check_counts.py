@@ -86,6 +86,11 @@ extern "C" __global__ void meetings(const float* x, float* y, int n)
     if (threadIdx.x % 32 == 0) atomicAdd(y, sum);  // atomics
     if (threadIdx.x < 8) atomicAdd(y + 1 + threadIdx.x, 1.0f);  // more atomics
 }
+extern "C" __global__ void vector_atomics(const float* x, float* y, int n)
+{
+    reinterpret_cast<float4*>(y)[threadIdx.x] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    atomicAdd(reinterpret_cast<float4*>(y) + threadIdx.x, make_float4(1.0f, 2.0f, 3.0f, 4.0f));  // vector_atomics
+}
 extern "C" __global__ void adds(const float* x, float* y, int n)
 {
     float sum = 0.0f;
@@ -213,6 +218,11 @@ def test_meetings_and_atomics() -> None:
     assert (atomics.requests, atomics.lanes) == (6, 6)
     more = row(kernel, "more atomics", "global atomic")
     assert (more.requests, more.lanes, more.sectors) == (3, 24, 3 * 2)
+
+
+def test_an_atomic_operation_on_a_vector_is_one_request() -> None:
+    atomics = row(counted("vector_atomics"), "vector_atomics", "global atomic")
+    assert (atomics.nbytes, atomics.requests, atomics.lanes, atomics.sectors) == (16, 1, 32, 16)
 
 
 def test_arithmetic() -> None:
