@@ -21,6 +21,7 @@ _RULE = "// " + " {} ".center(108, "=")
 _ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 _MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
+_OWN_LICENCE = f"of the kernels, what their author says; of the launcher and of autotune's headers, {_LICENCE}"
 
 
 def has_main(op: str) -> bool:
@@ -71,11 +72,17 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         f"time:           {_time(found)}",
         f"compile:        {compile_line(file_name, found.device.arch, main)}",
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
-        f"licence:        {_LICENCE}",
+        f"licence:        {_LICENCE if _is_shipped(found) else _OWN_LICENCE}",
     ]
     if main:
         lines[8:8] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines)
+
+
+def _is_shipped(found: Best) -> bool:
+    """Whether the kernels are this project's, not those of a template of one's own."""
+    assert found.template is not None
+    return found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
 
 
 def _time(found: Best) -> str:

@@ -5,6 +5,7 @@
     [problem]
     rows = 1024
     cols = 1024
+    eps = 1e-6                        # a number with a point: a float, for kernel and reference
     dtype = ["fp32", "fp16"]          # a list: the choices, the first is the default
     [tensors]
     x = { shape = ["rows", "cols"], role = "input" }
@@ -66,6 +67,10 @@ class CustomOp(Op):
     def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
         """As declared, contiguous."""
         return tuple(_tensor(declaration, problem) for declaration in self._front.tensors)
+
+    def scalars(self, problem: Problem) -> dict[str, float]:
+        """The fields that are no whole numbers: float arguments, of a kernel and of an exported launcher."""
+        return {field.name: float(problem[field.name]) for field in self.fields if field.kind == "float"}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal values."""
@@ -140,7 +145,9 @@ def _field(name: str, value: Value | tuple[str, ...]) -> Field:
         return Field(name, "bool", value)
     if isinstance(value, int):
         return Field(name, "int", value)
-    raise TemplateError(f"[problem] {name}={value!r}: a field is a whole number, a boolean or a list of texts")
+    if isinstance(value, float) and math.isfinite(value):
+        return Field(name, "float", value)
+    raise TemplateError(f"[problem] {name}={value!r}: a field is a number, a boolean or a list of texts")
 
 
 def _choices(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -162,8 +169,10 @@ def _tensor(declaration: TensorDeclaration, problem: Problem) -> TensorSpec:
 
 
 def _where(error: BaseException) -> str:
-    """Where the user's code was when it raised: `reference.py, line 7`."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    """Where the user's code was when it raised, not the library it had called: `reference.py, line 7`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    frame = (own or frames)[-1]
     return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 

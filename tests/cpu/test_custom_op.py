@@ -1,14 +1,23 @@
 """Ops that a user's template declares."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autotune.devices.gpus import gpu
 from autotune.errors import ProblemError, TemplateError, UsageError
+from autotune.ops import registry
+from autotune.ops.base import Arrays
 from autotune.ops.custom import CustomOp, load_reference
 from autotune.ops.locate import OpRef
+from autotune.ops.registry import register
+from autotune.plan import ScalarArg
+from autotune.planning import make_plan
+from autotune.space import Space
 from autotune.template import load_template
+from autotune.values import Value
 from tests.cpu.conftest import MakeTemplate
 
 FRONT = """summary = "doubles and sums"
@@ -43,8 +52,18 @@ def short(problem, inputs):
 def bent(problem, inputs):
     return {"y": inputs["x"][0], "total": inputs["x"][:, 0]}
 
+def fails_below(problem, inputs):
+    import numpy
+    return numpy.reshape(inputs["x"], (3, 3))
+
 constant = 3
 """
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ops that a test registers go when it ends."""
+    monkeypatch.setattr(registry, "_OPS", dict(registry._OPS))
 
 
 @pytest.fixture
@@ -92,6 +111,40 @@ def test_a_reference_that_returns_the_wrong_thing(op_path: Path, function: str, 
         op.reference(problem, op.inputs(problem, 0))
 
 
+def test_a_reference_that_raises_in_a_library(op_path: Path) -> None:
+    op = CustomOp(load_template(op_path), load_reference("double_reference:fails_below", op_path.parent))
+    problem = op.problem()
+    with pytest.raises(UsageError, match=r"raised ValueError: cannot reshape .*, double_reference.py, line 14"):
+        op.reference(problem, op.inputs(problem, 0))
+
+
+def test_a_field_with_a_point_is_a_float(make_template: MakeTemplate) -> None:
+    front = FRONT.replace("flip = false", "eps = 1e-6")
+    launch = '"total", "cols"]'
+    template = make_template(front, "", launch, '"total", "cols", "eps", "1.0 * rows", "2 * eps"]', "double")
+    seen: list[object] = []
+
+    def reference(problem: dict[str, Value], inputs: Arrays) -> dict[str, Any]:
+        seen.append(problem["eps"])
+        return {"y": inputs["x"] + float(problem["eps"]), "total": inputs["x"].sum(axis=1)}
+
+    op = register(CustomOp(template, reference))
+    problem = op.problem()
+    assert problem.key == "double rows=4 cols=8 eps=1e-06 dtype=fp32"
+    assert (op.scalars(problem), op.exact_fields) == ({"eps": 1e-6}, ("eps", "dtype"))
+    assert isinstance(op.problem(eps=1)["eps"], float)
+    assert isinstance(op.problem(eps="1")["eps"], float)
+    with pytest.raises(ProblemError, match="eps='small' is not a finite number"):
+        op.problem(eps="small")
+    op.reference(problem, op.inputs(problem, 0))
+    assert seen == [1e-6]
+    plan = make_plan(template, op, problem, Space(template, problem, gpu("h200")).namespace({}))
+    assert plan.launches[0].args[-4:] == (
+        ScalarArg("cols", "int", 8), ScalarArg("eps", "float", 1e-6), ScalarArg("1.0 * rows", "float", 4.0),
+        ScalarArg("2 * eps", "float", 2e-6),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -115,7 +168,8 @@ def test_a_custom_op_needs_a_reference(op_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("rows = 4", "rows = 4.5", r"\[problem\] rows=4.5: a field is a whole number"),
+        ("rows = 4", "rows = '4'", r"\[problem\] rows='4': a field is a number"),
+        ("rows = 4", "rows = inf", r"\[problem\] rows=inf: a field is a number"),
         ('role = "output"', 'role = "input"', "with at least one output"),
     ],
 )

@@ -102,6 +102,7 @@ def test_inputs_that_a_kernel_takes_without_const(make_template: MakeTemplate) -
 
 def test_headers_come_once_and_before_the_kernels(make_template: MakeTemplate) -> None:
     text = export_text(answer(make_template, BODY), "f.cu", main=False)
+    assert "licence:        of the kernels, what their author says; of the launcher" in text
     assert len(re.findall(r"^struct View \{", text, re.MULTILINE)) == 1
     assert text.index("struct View {") < text.index("void attend(")
     assert '#include "' not in text
