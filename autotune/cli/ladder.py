@@ -44,6 +44,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
             "[default: 2 on cpu, 12 on a GPU].",
         ),
     ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", min=0, help="Seconds after which no version is begun; those left are skipped [default: none]."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.")] = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the times: a .png, .svg or .pdf file (extra: plot).")
@@ -82,7 +88,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     problem = ladder_problem(LADDERS[op], field_values(given, settings), emulated)
     options = default_options(trials, seed, jobs, emulated)
     with open_store(db) as store, ProgressDisplay() as display:
-        found = climb(LADDERS[op], problem, opener, options, store, listener=display, announce=_announce)
+        found = climb(
+            LADDERS[op], problem, opener, options, store, listener=display, announce=_announce, timeout_s=timeout
+        )
     if as_json:
         print_json(found.to_json())
     else:

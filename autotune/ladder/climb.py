@@ -31,6 +31,10 @@ TRIALS_ESTIMATED, TRIALS_MEASURED = 2, 12
 """Candidates a version where none is asked for: on the emulator, on a GPU."""
 
 
+SLOW_LIMIT_S = 60.0
+"""Seconds that a candidate may take: the first versions take seconds a run, and run several times."""
+
+
 def unheard(text: str) -> None:
     """Does nothing with what the climb is at."""
 
@@ -59,7 +63,7 @@ class Station:
 
 @dataclass
 class Climber:
-    """Runs the searches of one ladder in one worker process, those of one problem after one another."""
+    """Runs the searches of one ladder in one worker process. After `deadline` (monotonic) no more are begun."""
 
     opener: DeviceOpener
     options: Options
@@ -70,21 +74,28 @@ class Climber:
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     spec: DeviceSpec | None = None
+    deadline: float | None = None
 
     def run(self, stations: dict[str, tuple[Station, str]]) -> None:
         """Search at every station (given with the name of the first version that needs it)."""
-        problems = list(dict.fromkeys(station.problem.key for station, _ in stations.values()))
-        ordered = sorted(stations.values(), key=lambda item: problems.index(item[0].problem.key))
         worker = SharedWorker(self.opener)
+        ordered = _ordered(list(stations.values()))
         try:
             self.spec = worker.start().identity.spec
             with self._warmed([station for station, _ in ordered]):
                 for station, version in ordered:
-                    if not self.interrupted:
-                        self.announce(f"{version}: {station.part.name}, {station.part.family or 'all families'}")
-                        self._search(worker, station)
+                    self._visit(worker, station, version)
         finally:
             worker.end()
+
+    def _visit(self, worker: SharedWorker, station: Station, version: str) -> None:
+        if self.interrupted:
+            return
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.failed[station.key] = "the time was up before it"
+            return
+        self.announce(f"{version}: {station.part.name}, {station.part.family or 'all families'}")
+        self._search(worker, station)
 
     def _search(self, worker: SharedWorker, station: Station) -> None:
         clock = Clock(self.options.budget(self.opener))
@@ -134,7 +145,7 @@ def default_options(trials: int | None, seed: int, jobs: int | None, emulated: b
         UsageError: a number below what makes sense.
     """
     count = trials or (TRIALS_ESTIMATED if emulated else TRIALS_MEASURED)
-    return Options(trials=count, seed=seed, jobs=jobs, final=count >= FINALISTS).checked()
+    return Options(trials=count, seed=seed, jobs=jobs, limit_s=SLOW_LIMIT_S, final=count >= FINALISTS).checked()
 
 
 def climb(
@@ -146,10 +157,12 @@ def climb(
     *,
     listener: Listener = silent,
     announce: Callable[[str], None] = unheard,
+    timeout_s: float | None = None,
 ) -> Climb:
     """Tune every version in turn; what the database holds already is not evaluated again.
 
-    A version that cannot compute the problem is skipped, with the reason.
+    A version that cannot compute the problem is skipped, with the reason; so is one that would begin after
+    `timeout_s` seconds.
 
     Raises:
         DeviceMissing: the device cannot be opened.
@@ -157,6 +170,7 @@ def climb(
     """
     start = time.monotonic()
     climber = Climber(opener, options, store, listener, announce)
+    climber.deadline = None if timeout_s is None else start + timeout_s
     climber.run(_stations(ladder, problem))
     assert climber.spec is not None
     rungs = tuple(_rung(version, problem, climber) for version in ladder.versions)
@@ -171,6 +185,16 @@ def version_problem(version: Version, asked: Problem) -> Problem | None:
     if version.element == "16-bit" and asked.dtype == "fp32":
         return None
     return asked.replace(dtype="fp32") if version.element == "fp32" else asked
+
+
+def _ordered(stations: list[tuple[Station, str]]) -> list[tuple[Station, str]]:
+    """What versions share first, so that a climb that is broken off has whole versions; a problem's after one another,
+    because another problem takes new references.
+    """
+    first: dict[str, tuple[bool, int]] = {}
+    for at, (station, _) in enumerate(stations):
+        first.setdefault(station.problem.key, (station.part.family is not None, at))
+    return sorted(stations, key=lambda item: first[item[0].problem.key])
 
 
 def _stations(ladder: Ladder, asked: Problem) -> dict[str, tuple[Station, str]]:

@@ -83,7 +83,7 @@ BACKWARD = Ladder(
     (
         _gradient(
             "V1", "a thread a column of dS; rows, heads and batches one after the other", 7067.52, _BY_THREAD,
-            THREAD="column", PARALLEL="alone", UNROLL=1,
+            THREAD="column", PARALLEL="alone", UNROLL=1, THREADS=64, GRID_MAP="x=threads,y=others",
         ),
         _gradient(
             "V2", "in parallel over t and over batches and heads", 271.53, _BY_THREAD,

@@ -25,8 +25,9 @@ TIMES = {
 
 
 def climbing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ladder: Ladder, searches: Searches, **fields: Any
-) -> tuple[Climb, int, list[str]]:
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ladder: Ladder, searches: Searches,
+    timeout_s: float | None = None, **fields: Any,
+) -> tuple[Climb, int, list[str]]:  # fmt: skip
     """The climb, how many workers it used, and what it announced."""
     workers: list[FakeWorker] = []
     said: list[str] = []
@@ -39,7 +40,9 @@ def climbing(
     monkeypatch.setattr(module, "search_with", searches)
     problem = ladder_problem(ladder, fields, emulated=True)
     with open_store(tmp_path / "a.db") as store:
-        found = climb(ladder, problem, CpuOpener(H200), Options(trials=1), store, announce=said.append)
+        found = climb(
+            ladder, problem, CpuOpener(H200), Options(trials=1), store, announce=said.append, timeout_s=timeout_s
+        )
     return found, len(workers), said
 
 
@@ -50,8 +53,8 @@ def test_backward(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert [rung.own.ms for rung in found.rungs if rung.own] == [8.0, 8.0, 4.0, 4.0, 4.0, 2.0, 1.0, 1.0, 0.75]
     assert len(searches.asked) == 8 + 3 + 1  # the softmax backward of each, the products once, the fused one
     assert workers == 1
-    assert said[0] == "V1: softmax backward, thread_per_element"
-    assert "V1: dQ = dS·K, all families" in said
+    assert said[0] == "V1: dP = dO·Vᵀ, all families"
+    assert [text.split(":")[0] for text in said] == ["V1"] * 4 + ["V2", "V3", "V4", "V5", "V6", "V7", "V8", "F1"]
     assert (found.estimated, found.spec, found.interrupted) == (True, H200, False)
 
 
@@ -89,14 +92,21 @@ def test_an_interruption_ends_the_climb(monkeypatch: pytest.MonkeyPatch, tmp_pat
     found, _, _ = climbing(monkeypatch, tmp_path, BACKWARD, searches, dtype="fp32")
     assert searches.asked[-1] == ("softmax_backward", "warp_per_element")
     assert found.interrupted
-    assert {rung.skipped for rung in found.rungs} == {"interrupted before it"}
+    assert [rung.skipped for rung in found.rungs] == [""] * 3 + ["interrupted before it"] * 6
+
+
+def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    searches = Searches(TIMES)
+    found, workers, said = climbing(monkeypatch, tmp_path, BACKWARD, searches, timeout_s=0.0)
+    assert (searches.asked, said, workers) == ([], [], 1)
+    assert {rung.skipped for rung in found.rungs} == {"the time was up before it"}
 
 
 def test_few_trials_on_the_emulator_more_on_a_gpu() -> None:
     assert default_options(None, 0, None, emulated=True).trials == 2
     assert default_options(None, 0, None, emulated=False).trials == 12
-    assert default_options(5, 1, 3, emulated=False) == Options(trials=5, seed=1, jobs=3)
-    assert default_options(4, 1, 3, emulated=False) == Options(trials=4, seed=1, jobs=3, final=False)
+    assert default_options(5, 1, 3, emulated=False) == Options(trials=5, seed=1, jobs=3, limit_s=60.0)
+    assert default_options(4, 1, 3, emulated=False) == Options(4, seed=1, jobs=3, limit_s=60.0, final=False)
     with pytest.raises(UsageError, match="jobs=-1"):
         default_options(5, 1, -1, emulated=False)
 

@@ -57,7 +57,8 @@ def pinned(name: str) -> dict[str, object]:
 
 
 def test_versions_differ_by_their_idea() -> None:
-    assert pinned("V1") | {"PARALLEL": "matrices"} == pinned("V2")
+    alone = {"PARALLEL": "alone", "THREADS": 64, "GRID_MAP": "x=threads,y=others"}  # too slow to be searched
+    assert pinned("V2") | alone == pinned("V1")
     assert pinned("V3") | {"UNROLL": 8} == pinned("V4")
     assert pinned("V4") | {"DIAGONAL": "split"} == pinned("V5")
     assert pinned("V7")["family"] == pinned("V8")["family"] == "row_sum"
