@@ -59,7 +59,7 @@ ARITHMETIC: Mapping[str, int] = {
     "smsp__sass_thread_inst_executed_op_fadd_pred_on": 1,
     "smsp__sass_thread_inst_executed_op_fmul_pred_on": 1,
 }
-"""What `fp32 operations` are made of, and the operations of each: shown, not judged (ours have minima and maxima too)."""
+"""What `fp32 operations` are made of, and how many each is: shown, not judged (ours have minima and maxima too)."""
 
 
 def main() -> int:
