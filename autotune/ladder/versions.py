@@ -68,6 +68,10 @@ def _gradient(name: str, idea: str, published_ms: float, family: str, **pins: Va
     return Version(name, idea, own, _BACKWARD_PRODUCTS, published_ms=published_ms)
 
 
+def _fused(name: str, idea: str, family: str, element: Element = "asked") -> Version:
+    return Version(name, idea, Part("all", whole, family), (), element)
+
+
 _BY_THREAD, _BY_WARP = "thread_per_element", "warp_per_element"
 _SIMPLE: dict[str, Value] = {
     "REVERSE": False,
@@ -107,7 +111,8 @@ BACKWARD = Ladder(
             "V8", "several rows a block, longest first, streaming reads and writes", 1.76, "row_sum",
             ROWS_EACH=(2, 4), REVERSE=True, LOADS="streaming", STORES="streaming",
         ),
-        Version("F1", "beyond: one fused pass, nothing of size T² in memory", Part("backward", whole, "flash_simt")),
+        _fused("F1", "beyond: one fused pass, nothing of size T² in memory", "flash_simt"),
+        _fused("F2", "the same on tensor cores", "flash_mma", "16-bit"),
     ),
     reference=f"the published times: {PUBLISHED_PROBLEM}, the whole backward pass with cuBLAS products",
     note="V1 to V8: ms is the whole pass, own ms the softmax backward alone; the products are tuned once for all.",
@@ -119,10 +124,6 @@ _PIECES = (
 )  # fmt: skip
 _ROWS_BY_BLOCK = Part("softmax", softmax, "block_per_row")
 _ROWS_BY_WARP = Part("softmax", softmax, "warp_per_row", {"LANES": 32})
-
-
-def _fused(name: str, idea: str, family: str, element: Element = "asked") -> Version:
-    return Version(name, idea, Part("all", whole, family), (), element)
 
 
 FORWARD = Ladder(

@@ -70,3 +70,20 @@ def test_every_family_is_described() -> None:
     text = (ROOT / "docs" / "kernels.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(rows) == sorted((op, family.name) for op in op_names() for family in builtin_templates(op))
+
+
+def test_every_family_and_its_parameters_are_explained() -> None:
+    from autotune.ops.registry import op_names
+    from autotune.template import builtin_templates
+
+    text = (ROOT / "docs" / "families.md").read_text()
+    sections = {}
+    for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
+        heading, _, body = section.partition("\n")
+        sections[heading] = body
+    families = {f"`{op}` `{family.name}`": family for op in op_names() for family in builtin_templates(op)}
+    assert sorted(sections) == sorted(families)
+    for heading, family in families.items():
+        assert "```" in sections[heading], f"{heading}: the grid is drawn"
+        missing = [p.name for p in family.parameters if f"`{p.name}`" not in sections[heading]]
+        assert missing == [], heading
