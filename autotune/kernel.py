@@ -91,7 +91,7 @@ class Kernel:
         unknown = sorted(arrays.keys() - self._tensors.keys())
         missing = [name for name in self.inputs if name not in arrays]
         if unknown or missing:
-            what = f"no argument {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
+            what = f"has no argument {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
             raise UsageError(f"{self._op.name} {what}; it takes {', '.join(self.inputs)}")
 
     def _by_copy(self, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -230,13 +230,16 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
 def _spec(device: str | DeviceSpec | None, winners: "Winners") -> DeviceSpec:
     if isinstance(device, DeviceSpec):
         return device
+    from autotune.devices.detect import present_gpu
     from autotune.devices.gpus import gpu
 
     name, present = _device_name(device)
     if present is not None:
         return present
     try:
-        return gpu(name)
+        spec = gpu(name)
+        here = present_gpu()
+        return here if here is not None and here.name == spec.name else spec
     except UsageError:
         known = winners.device_spec(name.lower())
         if known is None:

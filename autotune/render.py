@@ -61,7 +61,8 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
     body = _body(template, {**namespace, "ctype": CTYPES.get(problem.dtype, "float")})
-    planned = make_plan(template, get_op(problem.op), problem, namespace)
+    with template.named_errors():
+        planned = make_plan(template, get_op(problem.op), problem, namespace)
     plan = agreed(str(template.path), body, template.includes, planned)
     source = KernelSource(candidate, problem, "", body, template.includes, plan)
     return KernelSource(candidate, problem, _header(template, source, spec), body, template.includes, plan)

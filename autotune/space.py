@@ -44,6 +44,10 @@ class Space:
     @cached_property
     def _valid(self) -> NDArray[np.int64]:
         """Flat indices of the valid configurations, ascending."""
+        with self.template.named_errors():
+            return np.flatnonzero(self._mask())
+
+    def _mask(self) -> NDArray[np.bool_]:
         mask = np.ones(self._shape, dtype=bool)
         try:
             namespace = self._namespace(self._axes())
@@ -53,7 +57,7 @@ class Space:
                 mask &= np.asarray(limit.holds, dtype=bool)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
-        return np.flatnonzero(mask)
+        return mask
 
     def _axes(self) -> dict[str, NDArray[Any]]:
         """Each parameter's values along an axis of its own, so that expressions broadcast."""
@@ -81,7 +85,8 @@ class Space:
     def namespace(self, config: Config) -> dict[str, Any]:
         """What expressions and the template's body see for one configuration."""
         try:
-            return self._namespace(config)
+            with self.template.named_errors():
+                return self._namespace(config)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
 
@@ -179,6 +184,11 @@ class Space:
         unknown = sorted(config.keys() - {parameter.name for parameter in self.template.parameters})
         if unknown:
             return f"{unknown[0]} is no parameter of {self.template.name}"
+        with self.template.named_errors():
+            return self._violated(config)
+
+    def _violated(self, config: Config) -> str | None:
+        """The constraint or limit that a configuration of listed values does not keep."""
         namespace = self.namespace(config)
         for constraint in self.template.front.constraints:
             if not constraint.expr(namespace):

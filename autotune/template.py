@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 from autotune.devices.spec import DeviceSpec
-from autotune.errors import TemplateError
+from autotune.errors import ExpressionError, TemplateError
 from autotune.frontmatter import FrontMatter, Parameter, parse_front_matter, split_template
 from autotune.includes import collect_includes
 from autotune.problem import Problem
@@ -56,10 +58,21 @@ class Template:
             digest.update(include.text.encode())
         return digest.hexdigest()[:16]
 
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Within the block an expression that fails is said to be in this file."""
+        try:
+            yield
+        except ExpressionError as error:
+            if str(self.path) in str(error):
+                raise
+            raise ExpressionError(f"{self.path}: {error}") from error
+
     def executed_flops(self, op_flops: float, problem: Problem) -> float:
         """What the family executes: its `[cost] flops` where it says so, else the op's own count."""
         cost = self.front.flops
-        return op_flops if cost is None else max(op_flops, float(cost(problem.fields)))
+        with self.named_errors():
+            return op_flops if cost is None else max(op_flops, float(cost(problem.fields)))
 
     def why_unsupported(self, problem: Problem, spec: DeviceSpec) -> str | None:
         """Why this family cannot compute the problem on the device; None when it can.
@@ -69,9 +82,10 @@ class Template:
         """
         if problem.op != self.op:
             return f"it computes {self.op}, not {problem.op}"
-        for expression in self.front.supports:
-            if not expression({**problem.fields, "device": spec}):
-                return f"it needs {expression.text}"
+        with self.named_errors():
+            for expression in self.front.supports:
+                if not expression({**problem.fields, "device": spec}):
+                    return f"it needs {expression.text}"
         return self._why_not_on(spec)
 
     def _why_not_on(self, spec: DeviceSpec) -> str | None:

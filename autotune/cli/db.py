@@ -1,5 +1,6 @@
 """`autotune db`: export, import and upgrade a database."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,9 @@ def export_command(
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
     db: DbOption = None,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: what was written, or without -o the records as one list.")
+    ] = False,
 ) -> None:
     """Write records as JSON lines: every measurement, then the winners."""
     from autotune.store import open_store
@@ -25,14 +28,24 @@ def export_command(
 
     with open_store(db, create=False) as store:
         if output is None:
-            for line in export_lines(store, op=op, device=device, winners_only=winners):
-                typer.echo(line.text())
+            lines = (line.text() for line in export_lines(store, op=op, device=device, winners_only=winners))
+            for text in _as_list(lines) if as_json else lines:
+                typer.echo(text)
             return
         count = export_file(store, output, op=op, device=device, winners_only=winners)
     if as_json:
         print_json({"lines": count, "file": str(output)})
     else:
         typer.echo(f"{count} lines written to {output}")
+
+
+def _as_list(lines: Iterable[str]) -> Iterator[str]:
+    """JSON documents as one JSON list, line by line."""
+    opening = "["
+    for line in lines:
+        yield f"{opening}{line}"
+        opening = ","
+    yield "]" if opening == "," else "[]"
 
 
 @app.command("import")

@@ -1,5 +1,6 @@
 """`autotune list`: what a database holds."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,31 +24,61 @@ class What(StrEnum):
     DEVICES = "devices"
 
 
-def command(
+class Sort(StrEnum):
+    """What comes first."""
+
+    NEW = "new"
+    MS = "ms"
+
+
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     what: Annotated[What, typer.Argument(help="What to list.")] = What.WINNERS,
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Trials that ended so.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="Most trials shown, newest first.")] = 50,
+    template: Annotated[str | None, typer.Option("--template", help="Winners or trials of this family only.")] = None,
+    sort: Annotated[
+        Sort | None,
+        typer.Option("--sort", help="Winners or trials: new, or ms for the fastest first [default: new for trials]."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=2**31 - 1, help="Most trials shown.")] = 50,
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List problems, winners, trials or devices of a database."""
+    """List problems, winners, trials or devices of a database. What all rows have in common is said once."""
+    from autotune.report.table import column_name
     from autotune.store import open_store
 
     with open_store(db, create=False) as store:
-        columns, rows = _LISTS[what](store, op, device, outcome, limit)
+        if what in {What.WINNERS, What.TRIALS}:
+            where = {"op": op, "device": device, "outcome": outcome, "template": template}
+            find = _winners if what == What.WINNERS else _trials
+            return _print_records(find(store, where, sort, limit), as_json)
+        columns, rows = (_problems if what == What.PROBLEMS else _devices)(store, op, device)
     if as_json:
-        print_json([dict(zip((c.lstrip(">") for c in columns), row, strict=True)) for row in rows])
+        print_json([dict(zip(map(column_name, columns), row, strict=True)) for row in rows])
     else:
         print_table(columns, [[_shown(cell) for cell in row] for row in rows])
+    return None
+
+
+def _print_records(records: "Sequence[StoredMeasurement]", as_json: bool) -> None:
+    from autotune.report.listing import listing
+
+    if as_json:
+        print_json([_json(record) for record in records])
+        return
+    shown = listing(records)
+    for name, value in shown.shared:
+        typer.echo(f"all rows: {name} {value}")
+    print_table(shown.columns, shown.rows)
 
 
 _Listing = tuple[list[str], list[list[Any]]]
 
 
-def _problems(store: "Store", op: str | None, device: str | None, *_: Any) -> _Listing:
-    columns = ["problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"]
+def _problems(store: "Store", op: str | None, device: str | None) -> _Listing:
+    columns = ["~problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"]
     rows = [
         [
             str(s.problem), s.device, s.trials, s.outcomes.get("ok", 0), dict(s.outcomes),
@@ -59,16 +90,21 @@ def _problems(store: "Store", op: str | None, device: str | None, *_: Any) -> _L
     return columns, rows
 
 
-def _winners(store: "Store", op: str | None, device: str | None, *_: Any) -> _Listing:
-    return _MEASUREMENT_COLUMNS, [_measurement(winner.record) for winner in store.winners(op=op, device=device)]
+def _winners(store: "Store", where: dict[str, Any], sort: Sort | None, *_: Any) -> "list[StoredMeasurement]":
+    records = [winner.record for winner in store.winners(op=where["op"], device=where["device"])]
+    records = [record for record in records if where["template"] in {None, record.candidate.template}]
+    if sort == Sort.MS:
+        records.sort(key=lambda record: record.measurement.ms or 0.0)
+    elif sort == Sort.NEW:
+        records.sort(key=lambda record: -record.id)
+    return records
 
 
-def _trials(store: "Store", op: str | None, device: str | None, outcome: Outcome | None, limit: int) -> _Listing:
-    records = store.trials(op=op, device=device, outcome=outcome, limit=limit)
-    return _MEASUREMENT_COLUMNS, [_measurement(record) for record in records]
+def _trials(store: "Store", where: dict[str, Any], sort: Sort | None, limit: int) -> "list[StoredMeasurement]":
+    return store.trials(**where, limit=limit, fastest=sort == Sort.MS)
 
 
-def _devices(store: "Store", op: str | None, device: str | None, *_: Any) -> _Listing:  # noqa: ARG001
+def _devices(store: "Store", op: str | None, device: str | None) -> _Listing:  # noqa: ARG001
     columns = ["device", "kind", "title", "arch", ">problems", ">trials", ">winners"]
     rows = [
         [d.name, d.kind, d.title, d.arch, d.problems, d.trials, d.winners]
@@ -78,24 +114,20 @@ def _devices(store: "Store", op: str | None, device: str | None, *_: Any) -> _Li
     return columns, rows
 
 
-_LISTS = {What.PROBLEMS: _problems, What.WINNERS: _winners, What.TRIALS: _trials, What.DEVICES: _devices}
-
-_MEASUREMENT_COLUMNS = [">id", "device", "problem", "template", "configuration", "stage", "outcome", ">ms", "kind"]
-
-
-def _measurement(record: "StoredMeasurement") -> list[Any]:
+def _json(record: "StoredMeasurement") -> dict[str, Any]:
     timing = record.measurement.timing
-    return [
-        record.id,
-        record.device,
-        str(record.problem),
-        record.candidate.template,
-        format_config(record.candidate.config),
-        record.stage,
-        record.measurement.outcome.value,
-        None if timing is None else timing.median_ms,
-        None if timing is None else timing.kind,
-    ]
+    return {
+        "id": record.id,
+        "device": record.device,
+        "problem": str(record.problem),
+        "template": record.candidate.template,
+        "configuration": format_config(record.candidate.config),
+        "stage": record.stage,
+        "outcome": record.measurement.outcome.value,
+        "ms": None if timing is None else timing.median_ms,
+        "kind": None if timing is None else timing.kind,
+        "message": record.measurement.message,
+    }
 
 
 def _shown(cell: Any) -> object:

@@ -100,7 +100,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _sentence(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+    return " ".join(text.replace("Value error, ", "").split()).rstrip(".")
 
 
 def _help_of(arguments: Sequence[str]) -> str:

@@ -77,6 +77,8 @@ _GPUS = (
     _model("rtx5090", "NVIDIA GeForce RTX 5090", "sm_120", 170, 96, 32, 2407, 1792, 104.8, 209.5),
 )
 
+_BRANDS = ("nvidia", "geforce", "tesla", "quadro")
+
 # Other titles of the same model with the same figures. Models with fewer SMs, less bandwidth or other clocks
 # (H100 PCIe, A100 PCIe, RTX 4090 D, laptops, MIG slices) are deliberately no match.
 _ALSO_TITLED = {"v100": ("Tesla V100-SXM2-32GB",), "h100": ("NVIDIA H100 SXM5 80GB",), "t4": ("NVIDIA T4",)}
@@ -88,17 +90,17 @@ def gpus() -> tuple[DeviceSpec, ...]:
 
 
 def gpu(name: str) -> DeviceSpec:
-    """The model called `name` ("h200", "H200", "rtx-4090" and the driver's title all work).
+    """The model called `name` ("h200", "NVIDIA H200", "RTX 4090" and the driver's title all work).
 
     Raises:
         UsageError: it is not known; the message names the closest and all that are.
     """
-    wanted = _plain(name)
+    wanted = _bare(name)
     for spec in _GPUS:
-        if wanted in {_plain(spec.name), *map(_plain, titles(spec))}:
+        if wanted in {_bare(spec.name), *map(_bare, titles(spec))}:
             return spec
     known = [spec.name for spec in _GPUS]
-    close = difflib.get_close_matches(wanted, known, n=2, cutoff=0.5)
+    close = difflib.get_close_matches(wanted, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"unknown GPU {name!r}; {hint}known: {', '.join(known)}")
 
@@ -115,9 +117,14 @@ def titles(spec: DeviceSpec) -> Iterable[str]:
 
 def short_name(title: str) -> str:
     """A command-line name for a model that is not in the table: "NVIDIA H100 PCIe" → "h100-pcie"."""
-    words = title.lower().replace("/", " ").split()
-    return "-".join(word for word in words if word not in ("nvidia", "geforce", "tesla", "quadro")) or "gpu"
+    return "-".join(_telling(title.lower().replace("/", " "))) or "gpu"
 
 
-def _plain(name: str) -> str:
-    return "".join(character for character in name.lower() if character.isalnum())
+def _telling(title: str) -> list[str]:
+    return [word for word in title.split() if word not in _BRANDS]
+
+
+def _bare(name: str) -> str:
+    """Letters and digits without the words that many models share."""
+    words = _telling(name.lower().replace("-", " ").replace("_", " ").replace("/", " "))
+    return "".join(character for character in "".join(words) if character.isalnum())

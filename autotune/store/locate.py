@@ -57,7 +57,14 @@ def _driver(url: URL) -> None:
         raise UsageError(f"the database URL {_shown(url)} names an unknown driver {url.drivername!r}") from error
     except ImportError as error:
         hint = "pip install 'autotune[postgres]' (its URLs begin with postgresql+psycopg://)"
-        raise StoreError(f"the driver {error.name!r} of the database URL {_shown(url)} is missing: {hint}") from error
+        raise StoreError(
+            f"the driver {_missing(error, url)!r} of the database URL {_shown(url)} is missing: {hint}"
+        ) from error
+
+
+def _missing(error: ImportError, url: URL) -> str:
+    """What is not there; a driver that lacks a library of its own names nothing."""
+    return error.name or url.get_driver_name()
 
 
 def _sqlite(url: URL) -> URL:

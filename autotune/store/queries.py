@@ -25,6 +25,13 @@ def newest(session: Session, where: dict[str, Any], limit: int) -> list[StoredMe
     return [to_record(row) for row in session.scalars(query)]
 
 
+def fastest(session: Session, where: dict[str, Any], limit: int) -> list[StoredMeasurement]:
+    """The fastest measurements that have a time, fastest first."""
+    timed = filtered(select(MeasurementRow), where).where(MeasurementRow.ms.is_not(None))
+    query = timed.order_by(MeasurementRow.ms, MeasurementRow.id).limit(limit)
+    return [to_record(row) for row in session.scalars(query)]
+
+
 def filtered(query: Any, where: dict[str, Any]) -> Any:
     """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any."""
     related: dict[str, Any] = {

@@ -192,11 +192,12 @@ class Store:
         outcome: Outcome | None = None,
         source_hash: str | None = None,
         limit: int = 50,
+        fastest: bool = False,
     ) -> list[StoredMeasurement]:
-        """The newest records, newest first."""
+        """The newest records, newest first; or the fastest of those with a time, fastest first."""
         where = {"op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash}
         with self.read() as session:
-            return queries.newest(session, where, limit)
+            return (queries.fastest if fastest else queries.newest)(session, where, limit)
 
     def history(self, measurement_id: int) -> list[StoredMeasurement]:
         """Every record of the same configuration, problem and device, over drivers and versions of the template."""

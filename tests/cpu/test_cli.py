@@ -109,7 +109,7 @@ FAULTS = {
     "not TOML": ("[params]", "[params", "copy.cu.j2: front matter is not valid TOML"),
     "unknown key": ('summary = "copies"', 'summary = "copies"\nsumary = 1', "'sumary'"),
     "no launch": ("[[launch]]", "[cost]\n[[constraints]]", "constraint"),
-    "unknown name in an expression": ("ceil_div(n, THREADS)", "ceil_div(n, THREDS)", "THREDS"),
+    "unknown name in an expression": ("ceil_div(n, THREADS)", "ceil_div(n, THREDS)", "copy.cu.j2: "),
     "expression that leaves the sandbox": ('["ceil_div(n, THREADS)"]', "[\"''.__class__.__mro__\"]", "not allowed: "),
     "expression that does not parse": ("ceil_div(n, THREADS)", "ceil_div(n,", "ceil_div(n,"),
     "undefined name in the body": ("{{ THREADS }}", "{{ THREDS }}", "copy.cu.j2: 'THREDS' is undefined"),
@@ -145,6 +145,7 @@ def test_faulty_templates(
         (["export", "--op"], "(see autotune export --help)"),
         (["show"], "(see autotune show --help)"),
         (["search", "--trials", "few"], "--trials"),
+        (["list", "things"], "Invalid value for 'what': 'things' is not one of 'problems', "),
     ],
 )
 def test_wrong_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

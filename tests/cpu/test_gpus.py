@@ -66,11 +66,32 @@ def test_rtx_names_with_a_dash() -> None:
     assert gpu("RTX-4090").name == "rtx4090"
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("NVIDIA A100", "a100"),
+        ("A100-SXM4-40GB", "a100-40gb"),
+        ("GeForce RTX 4090", "rtx4090"),
+        ("tesla t4", "t4"),
+        ("nvidia_h100", "h100"),
+    ],
+)
+def test_loose_names(given: str, name: str) -> None:
+    assert gpu(given).name == name
+
+
+def test_a_model_of_another_kind_gets_no_far_fetched_match() -> None:
+    with pytest.raises(UsageError, match=r"^unknown GPU 'mi300'; known: v100"):
+        gpu("mi300")
+    with pytest.raises(UsageError, match="did you mean h100"):
+        gpu("NVIDIA H100 PCIe")
+
+
 def test_an_unknown_name_gets_close_matches_and_all_that_are_known() -> None:
     with pytest.raises(UsageError) as caught:
         gpu("h20")
     message = str(caught.value)
-    assert message.startswith("unknown GPU 'h20'; did you mean h200 or h100? known: v100, t4, ")
+    assert message.startswith("unknown GPU 'h20'; did you mean h200? known: v100, t4, ")
     assert "\n" not in message
     with pytest.raises(UsageError, match="unknown GPU 'xyz'; known: v100"):
         gpu("xyz")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autotune.candidate import make_candidate
 from autotune.cli.main import run
 from autotune.devices.gpus import gpu
 from autotune.space import Space
@@ -118,21 +119,44 @@ def test_lists(db: Path, capsys: Capture) -> None:
 
 def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
     assert run(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == [
-        "id",
-        "device",
-        "problem",
-        "template",
-        "configuration",
-        "stage",
-        "outcome",
-        "ms",
-        "kind",
+    shared, heading, *rows = capsys.readouterr().out.splitlines()
+    assert shared == f"all rows: problem {FORWARD.key}"
+    assert heading.split() == ["id", "device", "template", "configuration", "stage", "outcome", "ms", "kind"]
+    assert candidate(2).key.removeprefix("simt ") in rows[0]
+    assert len(rows) == 2
+    assert all(line == line.rstrip() for line in (shared, heading, *rows))
+
+
+def test_what_all_rows_have_in_common_is_said_once(db: Path, capsys: Capture) -> None:
+    with open_store() as store:
+        for T, BLOCK_M in ((512, 16), (2048, 64)):
+            tuned = make_candidate("mine", "h", {"BLOCK_M": BLOCK_M, "WARPS": 4})
+            store.record(H200, FORWARD.replace(T=T), tuned, SOURCE, ok(T / 1000))
+    assert run(["list", "trials", "--template", "mine"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["all", "rows:", "device", "h200"],
+        ["all", "rows:", "problem", *(word for word in FORWARD.key.split() if not word.startswith("T="))],
+        ["all", "rows:", "template", "mine", "WARPS=4"],
+        ["id", "problem", "configuration", "stage", "outcome", "ms", "kind"],
+        ["6", "T=2048", "BLOCK_M=64", "trial", "ok", "2.048", "measured"],
+        ["5", "T=512", "BLOCK_M=16", "trial", "ok", "0.512", "measured"],
     ]
-    assert FORWARD.key in lines[1]
-    assert candidate(2).key.removeprefix("simt ") in lines[1]
-    assert len(lines) == 3
+    assert run(["list", "trials", "--limit", "1"]) == 0
+    assert FORWARD.replace(T=2048).key in capsys.readouterr().out.splitlines()[1]
+
+
+def test_lists_by_time_template_and_outcome(db: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms")] == [4, 2, 3]
+    assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms", "--device", "h200")] == [2, 3]
+    assert [row["id"] for row in call(capsys, "list", "trials", "--template", candidate(1).template)] == [4, 1]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--sort", "new")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--template", candidate(1).template)] == [4]
+    (row,) = call(capsys, "list", "trials", "--outcome", "wrong_result")
+    assert row["message"] == wrong().message
+    assert run(["list", "trials", "--outcome", "wrong_result"]) == 0
+    heading, shown = capsys.readouterr().out.splitlines()
+    assert heading.endswith("message")
+    assert shown.endswith(wrong().message)
 
 
 def test_show_a_winner_with_its_history(db: Path, capsys: Capture) -> None:
@@ -164,6 +188,9 @@ def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:
     assert call(capsys, "db", "import", str(file), "--db", other) == {"added": 0, "known": 6, "winners": 2}
     assert run(["db", "export", "--db", other]) == 0
     assert capsys.readouterr().out == file.read_text()
+    records = call(capsys, "db", "export", "--db", other)
+    assert records == [json.loads(line) for line in file.read_text().splitlines()]
+    assert call(capsys, "db", "export", "--op", "backward") == []
     assert run(["db", "export", "--winners", "--device", "h200"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["measurement"]["timing"]["median_ms"] == 1.5

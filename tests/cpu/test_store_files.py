@@ -8,9 +8,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import URL
 
 from autotune import settings
 from autotune.errors import AutotuneError, StoreError, UsageError
@@ -38,6 +40,15 @@ def test_a_malformed_url_is_a_usage_error(url: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         open_store(url)
     assert "\n" not in str(caught.value)
+
+
+def test_a_driver_that_lacks_a_library_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ImportError("no pq wrapper available")
+
+    monkeypatch.setattr(URL, "get_dialect", lambda _: SimpleNamespace(import_dbapi=fail))
+    with pytest.raises(StoreError, match="the driver 'psycopg' of the database URL"):
+        database_url("postgresql+psycopg://u@h/x")
 
 
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
