@@ -3,8 +3,8 @@
     python -m benchmarks.estimate_order benchmarks/data/estimate_h200.jsonl.gz
 
 For each problem the recorded candidates of all families are tried in some order, until one is within 5 % of the
-fastest: at random; the families' defaults first; by estimate; and as a search could do it: the defaults, then the 5 best
-by estimate of 20 random ones, then the rest at random. Random orders are averaged over 500 shuffles.
+fastest: at random; the families' defaults first; by estimate; and as a search could do it: the defaults, then the 5
+best by estimate of 20 random ones, then the rest at random. Random orders are averaged over 500 shuffles.
 """
 
 import argparse
