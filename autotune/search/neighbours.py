@@ -25,8 +25,16 @@ def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tu
          if _alike(problem, records.problem, exact)),
         key=lambda pair: pair[0],
     )  # fmt: skip
-    usable = (c for _, c in near if families.has(c) and families.why_not(c) is None)
-    return tuple(dict.fromkeys(usable))[:MOST]
+    current = (_current(candidate, families) for _, candidate in near)
+    return tuple(dict.fromkeys(candidate for candidate in current if candidate is not None))[:MOST]
+
+
+def _current(candidate: Candidate, families: Families) -> Candidate | None:
+    """The same configuration of the family as it is today; None where that is not valid."""
+    family = next((family for family in families if family.name == candidate.template), None)
+    if family is None or not family.space.contains(candidate.config):
+        return None
+    return family.candidate(candidate.config)
 
 
 def _winners(records: Records) -> Iterator[tuple[Problem, Candidate]]:

@@ -37,9 +37,14 @@ def test_nearest_first_and_only_of_alike_problems(store: Store) -> None:
     assert found == (VALID[2], VALID[1])
 
 
-def test_other_versions_and_invalid_configurations_are_left_out(store: Store) -> None:
+def test_other_versions_are_taken_as_of_today(store: Store) -> None:
     old = Candidate(VALID[1].template, "another hash", VALID[1].values)
     won(store, PROBLEM.replace(T=128), old)
+    assert neighbours(Records(store, IDENTITY, PROBLEM), Families([FAMILY]), EXACT) == (VALID[1],)
+
+
+def test_invalid_configurations_and_other_families_are_left_out(store: Store) -> None:
+    won(store, PROBLEM.replace(T=128), Candidate("gone", "hash", VALID[1].values))
     narrow = family(valid=lambda config: config != VALID[2].config, A=(1, 2), B=(1, 2))
     won(store, PROBLEM.replace(T=256), VALID[2])
     assert neighbours(Records(store, IDENTITY, PROBLEM), Families([narrow]), EXACT) == ()
