@@ -126,7 +126,7 @@ def _values(name: str, given: Sequence[str] | bool | None) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(parse_value(text) for text in texts))
 
 
-def split_setting(text: str) -> tuple[str, str]:
+def split_setting(text: str, option: str = "--set") -> tuple[str, str]:
     """`NAME=VALUE` in its two parts.
 
     Raises:
@@ -134,5 +134,5 @@ def split_setting(text: str) -> tuple[str, str]:
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise UsageError(f"--set takes NAME=VALUE, got {text!r}")
+        raise UsageError(f"{option} takes NAME=VALUE, got {text!r}")
     return name.strip(), value

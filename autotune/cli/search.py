@@ -24,6 +24,7 @@ from autotune.cli.options import (
     TOption,
     field_choices,
     field_products,
+    split_setting,
 )
 from autotune.cli.output import JsonOption, print_json, print_table
 from autotune.values import Value
@@ -70,6 +71,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     reference: Annotated[
         str | None,
         typer.Option("--reference", help="CPU reference of your own op, module:function.", rich_help_panel=_SEARCH),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            metavar="NAME=VALUES",
+            help="Only these values of a family's parameter: BLOCK_M=64,128. Repeatable.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None,
     trials: Annotated[
         int | None,
@@ -132,12 +142,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     }  # fmt: skip
     choices = field_choices(given, settings)
     problems = list(field_products(choices))
+    params: dict[str, str] = {}
+    for name, text in (split_setting(text, "--param") for text in param or ()):
+        params[name] = f"{params[name]},{text}" if name in params else text
     results: list[SearchResult] = []
     try:
         with ProgressDisplay() as display:
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-                jobs=jobs, templates=template or (), reference=reference, db=db, progress=display,
+                jobs=jobs, templates=template or (), params=params, reference=reference, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)
                 if not as_json:
@@ -171,7 +184,15 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
 
 def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.ops.registry import get_op
-    from autotune.report.results import best_lines, next_command, shared_lines, summary_lines, table_columns, table_rows
+    from autotune.report.results import (
+        best_lines,
+        next_command,
+        other_answer,
+        shared_lines,
+        summary_lines,
+        table_columns,
+        table_rows,
+    )
 
     for line in summary_lines(result):
         typer.echo(line)
@@ -188,3 +209,6 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
     typer.echo(f"recorded in {result.database}")
     op = get_op(result.problem.op)
     typer.echo(f"next: {next_command(op, result, asked)}")
+    other = other_answer(op, result, asked)
+    if other is not None:
+        typer.echo(f"note: {other}")

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.lookup import usual_gpu
+from autotune.errors import AutotuneError
+from autotune.lookup import best, usual_gpu
 from autotune.measurement import KernelResources, OutputCheck
 from autotune.ops.base import Op
 from autotune.problem import Problem
@@ -128,6 +129,24 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     words += [] if gpu == usual_gpu() else ["--device", gpu]
     words += ["--db", asked.db] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
+
+
+def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
+    """What `next_command` writes where that is not this search's winner, because something faster is known."""
+    if result.best is None:
+        return None
+    named = _family(result, asked.templates)
+    try:
+        found = best(
+            op.name, device=result.device.removeprefix("cpu:"), db=asked.db, template=named[1] if named else None,
+            reference=asked.reference, **result.problem.fields,
+        )  # fmt: skip
+    except AutotuneError:  # the command itself will say so
+        return None
+    if found.candidate == result.best.candidate or found.found_ms is None:
+        return None
+    known = f"{format_ms(found.found_ms)} ms {found.kind} {found.found_for}".rstrip()
+    return f"this writes a better one that is known already: {found.candidate}, {known}"
 
 
 def _family(result: SearchResult, templates: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from autotune.values import Value
 
 if TYPE_CHECKING:
     from autotune.search.events import Listener
+    from autotune.search.pins import Wanted
     from autotune.search.result import SearchResult
 
 
@@ -22,6 +23,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     target: str | None = None,
     jobs: int | None = None,
     templates: Sequence[str] = (),
+    params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
@@ -44,6 +46,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         target: on `cpu`, the GPU whose time is estimated.
         jobs: builds at a time; default one a core.
         templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
+        params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
+            stay as they are. With one value for each parameter, that configuration alone is timed.
         reference: CPU reference of a user's own op: a function of a module, or `module:function`.
         db: path or SQLAlchemy URL of the database.
         progress: called with a `Progress` as the search goes on.
@@ -59,7 +63,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     """
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, templates=templates, reference=reference, db=db, progress=progress,
+        jobs=jobs, templates=templates, params=params, reference=reference, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
     return result
@@ -77,6 +81,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     target: str | None = None,
     jobs: int | None = None,
     templates: Sequence[str] = (),
+    params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
@@ -84,6 +89,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     """Search several problems of one op, one after the other; arguments as `search`. All are checked beforehand."""
     from autotune.search.choose import choose_device, choose_subject, reference_name
     from autotune.search.events import silent
+    from autotune.search.pins import pinned
     from autotune.search.session import Options, search_one
     from autotune.store import open_store
     from autotune.template import names_file
@@ -91,6 +97,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     options = Options(trials, timeout, sampler, seed, jobs).checked()
     own = any(names_file(text) for text in templates)
     subject = choose_subject(op or (None if own else "forward"), templates, reference_name(reference))
+    subject = pinned(subject, params or {})
     chosen = [subject.problem(fields) for fields in problems]
     opener = choose_device(device, target)
     with open_store(db) as store:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ def of(T: int, **changes: Any) -> SearchResult:
 
 DONE, STOPPED = of(64, stopped="trials"), of(128, stopped="interrupted", interrupted=True)
 NOTHING = replace(STOPPED, best=None, table=())
+
+
+@pytest.fixture(autouse=True)
+def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "a.db"))
 
 
 def searches(monkeypatch: pytest.MonkeyPatch, results: Sequence[SearchResult], then: BaseException | None) -> None:

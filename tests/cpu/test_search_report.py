@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from autotune.candidate import make_candidate
+from autotune.candidate import Candidate, make_candidate
+from autotune.devices.gpus import gpu
+from autotune.lookup import Best
 from autotune.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
@@ -17,6 +19,7 @@ from autotune.report.results import (
     Asked,
     best_lines,
     next_command,
+    other_answer,
     shared_lines,
     summary_lines,
     table_columns,
@@ -148,6 +151,28 @@ def test_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command(backward.problem(), device="h200") == ""
     monkeypatch.setattr(results, "usual_gpu", lambda: "a100")
     assert command(backward.problem(), device="h200") == "--device h200"
+
+
+def test_a_better_answer_of_the_next_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, asked, mine = get_op("forward"), Asked(templates=["tiled"], db="here.db"), result()
+    assert mine.best is not None
+    calls: list[object] = []
+
+    def answers(candidate: Candidate) -> None:
+        def look_up(op: str, **given: object) -> Best:
+            calls.append((op, given["device"], given["db"], given["template"], given["T"]))
+            return Best("exact", "estimated", 0.25, PROBLEM, gpu("h200"), candidate, found=PROBLEM)
+
+        monkeypatch.setattr(results, "best", look_up)
+
+    answers(mine.best.candidate)
+    assert other_answer(forward, mine, asked) is None
+    assert calls == [("forward", "h200", "here.db", "tiled", 64)]
+    answers(make_candidate("tiled", "hash", {"M": 8}))
+    assert other_answer(forward, mine, asked) == (
+        "this writes a better one that is known already: tiled M=8, 0.25 ms estimated"
+    )
+    assert other_answer(forward, replace(mine, best=None, table=()), asked) is None
 
 
 def progress(**changes: object) -> Progress:
