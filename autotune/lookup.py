@@ -7,7 +7,7 @@ template's `default`. Within each, measured times come before estimates, and the
 
 import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -222,7 +222,7 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
     own = load_template(path)
     if op not in {None, own.op}:
         raise UsageError(f"the template {path} computes {own.op!r}, not {op!r}")
-    OpRef(own.op, path, reference).resolve()
+    own = replace(own, reference=OpRef(own.op, path, reference).resolve().version)
     shipped = tuple(other for other in builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 

@@ -29,6 +29,8 @@ class Template:
     front: FrontMatter
     body: str
     text: str
+    reference: str = ""
+    """Version of the reference that a user's own op is checked against: with another one nothing is known."""
 
     @property
     def op(self) -> str:
@@ -52,10 +54,10 @@ class Template:
 
     @cached_property
     def hash(self) -> str:
-        """Content hash of the file and its headers: tells whether a stored winner still means this code."""
+        """Content hash of the file and its headers: tells whether a record still means this code and this reference."""
         digest = hashlib.sha256(self.text.encode())
-        for include in self.includes:
-            digest.update(include.text.encode())
+        for part in (*(include.text for include in self.includes), self.reference):
+            digest.update(part.encode())
         return digest.hexdigest()[:16]
 
     @contextmanager

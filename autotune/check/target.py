@@ -1,7 +1,7 @@
 """Which candidates a check is about."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,7 @@ def _family(op: str | None, template: str | Path | None, reference: str | None) 
         if op not in {None, own.op}:
             raise UsageError(f"the template {template} computes {own.op!r}, not {op!r}")
         ref = OpRef(own.op, Path(template), reference or ("" if own.op not in BUILTIN else None))
-        resolve(ref)
-        return own, ref
+        return replace(own, reference=resolve(ref).version), ref
     return find_template(op or "forward", str(template)), OpRef(op or "forward")
 
 

@@ -94,6 +94,8 @@ class Op(ABC):
     fields: tuple[Field, ...]
     exact_fields: tuple[str, ...]
     """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
+    version: str = ""
+    """Changes when a user's own reference does; the built-in ones are those of the package."""
     error_factor: float
     """k in max|got - reference| <= k * max|low_precision - reference| + atol."""
 

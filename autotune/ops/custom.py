@@ -18,7 +18,9 @@ The reference is called as `function(problem, inputs)`: fields by name, arrays b
 outputs by tensor name (or the array, where there is one output), computed in the precision of its inputs.
 """
 
+import hashlib
 import importlib
+import inspect
 import math
 import sys
 import traceback
@@ -61,6 +63,7 @@ class CustomOp(Op):
                 "[problem] with its fields and [tensors] with at least one output"
             )
         self.name, self.summary, self._front, self._reference = front.op, front.summary, front, reference
+        self.version = _source_hash(reference)
         self.fields = _fields(front)
         self.exact_fields = tuple(field.name for field in self.fields if field.kind != "int")
 
@@ -174,6 +177,14 @@ def _where(error: BaseException) -> str:
     own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
     frame = (own or frames)[-1]
     return f"{Path(frame.filename).name}, line {frame.lineno}"
+
+
+def _source_hash(reference: Reference) -> str:
+    """Hash of the file that holds the function, so that results checked against an older one do not count."""
+    try:
+        return hashlib.sha256(Path(inspect.getfile(reference)).read_bytes()).hexdigest()[:16]
+    except (OSError, TypeError):  # made on the fly, or not in Python
+        return ""
 
 
 def load_reference(text: str, folder: Path) -> Reference:

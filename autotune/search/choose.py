@@ -3,7 +3,7 @@
 import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune import settings
@@ -62,7 +62,7 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
     source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
     resolved = source.resolve()
     chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
-    return Subject(resolved, source, _distinct(chosen))
+    return Subject(resolved, source, tuple(replace(t, reference=resolved.version) for t in _distinct(chosen)))
 
 
 def _usual(op: str) -> list[Template]:

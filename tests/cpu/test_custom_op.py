@@ -15,8 +15,9 @@ from autotune.ops.locate import OpRef
 from autotune.ops.registry import register
 from autotune.plan import ScalarArg
 from autotune.planning import make_plan
+from autotune.search.choose import choose_subject
 from autotune.space import Space
-from autotune.template import load_template
+from autotune.template import find_template, load_template
 from autotune.values import Value
 from tests.cpu.conftest import MakeTemplate
 
@@ -185,3 +186,19 @@ def test_fields_are_checked(op_path: Path) -> None:
         op.problem(T=3)
     with pytest.raises(ProblemError, match="dtype='bf16' is not one of fp32, fp16"):
         op.problem(dtype="bf16")
+
+
+def test_records_checked_against_an_older_reference_do_not_count(op_path: Path) -> None:
+    def version() -> str:
+        return choose_subject(None, [str(op_path)], "double_reference:double").templates[0].hash
+
+    before = version()
+    assert version() == before
+    module = op_path.parent / "double_reference.py"
+    module.write_text(module.read_text().replace("2 * inputs", "3 * inputs"))
+    assert version() != before
+
+
+def test_built_in_ops_have_no_reference_of_their_own() -> None:
+    for template in choose_subject("forward").templates:
+        assert template.hash == find_template("forward", template.name).hash
