@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.devices.detect import present_gpu
+from autotune.devices.identity import DeviceIdentity
 from autotune.devices.open import CpuOpener, CudaOpener, DeviceOpener
-from autotune.devices.spec import DeviceSpec
 from autotune.errors import NoFeasibleConfiguration
 from autotune.ladder.narrow import narrowed
 from autotune.ladder.parts import Part, require_pieces
@@ -16,9 +16,10 @@ from autotune.ladder.versions import SMALL, Ladder, Version
 from autotune.ladder.warm import warm
 from autotune.ladder.worker import SharedWorker
 from autotune.ops.registry import get_op
+from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.search.budget import Clock
-from autotune.search.choose import Subject, choose_subject
+from autotune.search.choose import Subject, choose_families, choose_subject
 from autotune.search.events import Listener, silent
 from autotune.search.finalists import FINALISTS
 from autotune.search.result import SearchResult
@@ -73,7 +74,7 @@ class Climber:
     found: dict[str, SearchResult] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
-    spec: DeviceSpec | None = None
+    identity: DeviceIdentity | None = None
     deadline: float | None = None
 
     def run(self, stations: dict[str, tuple[Station, str]]) -> None:
@@ -81,7 +82,7 @@ class Climber:
         worker = SharedWorker(self.opener)
         ordered = _ordered(list(stations.values()))
         try:
-            self.spec = worker.start().identity.spec
+            self.identity = worker.start().identity
             with self._warmed([station for station, _ in ordered]):
                 for station, version in ordered:
                     self._visit(worker, station, version)
@@ -91,18 +92,29 @@ class Climber:
     def _visit(self, worker: SharedWorker, station: Station, version: str) -> None:
         if self.interrupted:
             return
+        options = self.options
         if self.deadline is not None and time.monotonic() > self.deadline:
-            self.failed[station.key] = "the time was up before it"
-            return
+            if not self._known(station):
+                self.failed[station.key] = "the time was up before it"
+                return
+            options = replace(options, trials=1)  # which there is already: nothing is evaluated
         self.announce(f"{version}: {station.part.name}, {station.part.family or 'all families'}")
-        self._search(worker, station)
+        self._search(worker, station, options)
 
-    def _search(self, worker: SharedWorker, station: Station) -> None:
-        clock = Clock(self.options.budget(self.opener))
+    def _known(self, station: Station) -> bool:
+        """Whether the database has a time for it, from an earlier climb; or it is known that there can be none."""
+        assert self.identity is not None
         try:
-            result = search_with(
-                worker, clock, station.subject, station.problem, self.options, self.store, self.listener
-            )
+            families = choose_families(station.subject.templates, station.problem, self.identity.spec)
+        except NoFeasibleConfiguration:
+            return True
+        records = self.store.measurements(station.problem, self.identity.name, stage="trial")
+        return any(record.measurement.outcome is Outcome.OK and families.has(record.candidate) for record in records)
+
+    def _search(self, worker: SharedWorker, station: Station, options: Options) -> None:
+        clock = Clock(options.budget(self.opener))
+        try:
+            result = search_with(worker, clock, station.subject, station.problem, options, self.store, self.listener)
         except NoFeasibleConfiguration as error:
             self.failed[station.key] = str(error)
             return
@@ -162,7 +174,7 @@ def climb(
     """Tune every version in turn; what the database holds already is not evaluated again.
 
     A version that cannot compute the problem is skipped, with the reason; so is one that would begin after
-    `timeout_s` seconds.
+    `timeout_s` seconds, unless an earlier climb has a time for it.
 
     Raises:
         DeviceMissing: the device cannot be opened.
@@ -172,11 +184,11 @@ def climb(
     climber = Climber(opener, options, store, listener, announce)
     climber.deadline = None if timeout_s is None else start + timeout_s
     climber.run(_stations(ladder, problem))
-    assert climber.spec is not None
+    assert climber.identity is not None
     rungs = tuple(_rung(version, problem, climber) for version in ladder.versions)
     return Climb(
-        ladder, problem, climber.spec, isinstance(opener, CpuOpener), rungs, time.monotonic() - start, store.location,
-        climber.interrupted,
+        ladder, problem, climber.identity.spec, isinstance(opener, CpuOpener), rungs, time.monotonic() - start,
+        store.location, climber.interrupted,
     )  # fmt: skip
 
 

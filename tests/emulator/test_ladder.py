@@ -33,8 +33,13 @@ def test_a_small_climb(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None
         spawn(client)
 
     monkeypatch.setattr(WorkerClient, "_spawn", counted)
-    command = ["ladder", "--op", "forward", "--T", "40", "--dtype", "fp32", "--trials", "1", "--device", "cpu"]
-    assert run([*command, "--json"]) == 0
+    command = ["ladder", "--op", "forward", "--dtype", "fp32", "--device", "cpu"]
+    once = [*command, "--T", "40", "--trials", "1"]
+    assert run([*command, "--T", "41", "--timeout", "0"]) == 3
+    assert "skipped: the time was up before it" in capsys.readouterr().out
+    assert len(spawned) == 1
+    spawned.clear()
+    assert run([*once, "--json"]) == 0
     shown = capsys.readouterr()
     data = json.loads(shown.out)
     assert "V2: all, minimal_flash" in shown.err
@@ -48,8 +53,11 @@ def test_a_small_climb(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None
         before = [(record.candidate.template, record.measurement.outcome) for record in store.measurements()]
     assert before == [("minimal_flash", "ok"), ("warp_per_query", "ok")]
 
-    assert run(command) == 0
+    assert (
+        run([*command, "--T", "40", "--trials", "3", "--timeout", "0"]) == 0
+    )  # no time for more: what is known is shown
     shown = capsys.readouterr()
+    assert f"{second['ms']:.4g}" in shown.out
     assert "times are ESTIMATES for NVIDIA H200" in shown.out
     assert "est. ms" in shown.out
     with open_store() as store:
