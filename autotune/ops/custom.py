@@ -20,12 +20,14 @@ outputs by tensor name (or the array, where there is one output), computed in th
 
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import math
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -187,8 +189,21 @@ def _source_hash(reference: Reference) -> str:
         return ""
 
 
+def _module(name: str, folder: Path) -> ModuleType:
+    """The module; read anew where it is a file beside the template: one of that name may be known from elsewhere."""
+    path = folder / f"{name}.py"
+    if not path.is_file():
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None  # a .py file has one
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def load_reference(text: str, folder: Path) -> Reference:
-    """The function named `module:function`; modules are looked for beside the template too.
+    """The function named `module:function`; a file beside the template goes before an installed module.
 
     Raises:
         UsageError: it cannot be imported, or is not callable.
@@ -199,7 +214,7 @@ def load_reference(text: str, folder: Path) -> Reference:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        function = getattr(_module(module_name, folder), function_name)
     except (Exception, SystemExit) as error:  # importing runs the user's code
         raise UsageError(f"--reference {text!r} cannot be loaded: {error}") from error
     if not callable(function):
