@@ -86,6 +86,10 @@ class Climber:
             with self._warmed([station for station, _ in ordered]):
                 for station, version in ordered:
                     self._visit(worker, station, version)
+        except KeyboardInterrupt:  # between two searches, or for the second time during one: show what there is
+            if self.identity is None:
+                raise
+            self.interrupted = True
         finally:
             worker.end()
 

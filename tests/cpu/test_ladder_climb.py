@@ -13,6 +13,7 @@ from autotune.ladder.result import Climb
 from autotune.ladder.versions import BACKWARD, FORWARD, Ladder
 from autotune.ladder.warm import first_candidates
 from autotune.search.choose import choose_subject
+from autotune.search.result import SearchResult
 from autotune.search.session import Options
 from autotune.store import open_store
 from tests.cpu.ladder_doubles import GRADIENT, H200, FakeWorker, Searches
@@ -93,6 +94,18 @@ def test_an_interruption_ends_the_climb(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert searches.asked[-1] == ("softmax_backward", "warp_per_element")
     assert found.interrupted
     assert [rung.skipped for rung in found.rungs[:-1]] == [""] * 3 + ["interrupted before it"] * 6
+
+
+def test_an_interruption_between_searches_ends_the_climb_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Impatient(Searches):
+        def __call__(self, *asked: Any) -> SearchResult:
+            if len(self.asked) == 4:
+                raise KeyboardInterrupt
+            return super().__call__(*asked)
+
+    found, _, _ = climbing(monkeypatch, tmp_path, BACKWARD, Impatient(TIMES), dtype="fp32")
+    assert found.interrupted
+    assert [rung.ms for rung in found.rungs] == [10.0] + [None] * 9
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
