@@ -30,7 +30,8 @@ class Counts:
     shared_loads: float = 0.0  # requests
     shared_stores: float = 0.0  # requests
     wavefronts: float = 0.0  # passes through shared memory
-    global_loads: float = 0.0  # requests, asynchronous copies among them
+    global_loads: float = 0.0  # requests that a warp waits for
+    async_copies: float = 0.0  # requests from global to shared memory that it does not wait for
     global_stores: float = 0.0  # requests, atomic ones among them
     sectors_loaded: float = 0.0
     sectors_stored: float = 0.0  # atomic ones among them
@@ -43,6 +44,11 @@ class Counts:
     def flops(self) -> float:
         """Floating-point operations, those of tensor cores included."""
         return self.fp32 + self.fp16 + self.special + MMA_FLOPS * self.tensor
+
+    @property
+    def loads(self) -> float:
+        """Requests to global memory that load, asynchronous or not."""
+        return self.global_loads + self.async_copies
 
     @property
     def sector_bytes(self) -> float:
@@ -76,6 +82,7 @@ ADDITIVE = tuple(field.name for field in fields(Counts) if field.name not in ("k
 def counts_of(trace: KernelTrace) -> Counts:
     """Counts of one traced launch, all its blocks."""
     arithmetic = trace.arithmetic
+    copies = trace.requests("async copy")  # each is a global load, too
     return Counts(
         kernel=trace.kernel,
         fp32=trace.scale * arithmetic.fp32,
@@ -85,9 +92,10 @@ def counts_of(trace: KernelTrace) -> Counts:
         shared_loads=trace.requests("shared load", "matrix load"),
         shared_stores=trace.requests("shared store", "shared atomic"),
         wavefronts=trace.wavefronts,
-        global_loads=trace.requests("global load", "async copy"),
+        global_loads=max(0.0, trace.requests("global load") - copies),
+        async_copies=copies,
         global_stores=trace.requests("global store", "global atomic"),
-        sectors_loaded=trace.sectors("global load", "async copy"),
+        sectors_loaded=trace.sectors("global load"),
         sectors_stored=trace.sectors("global store", "global atomic"),
         barriers=trace.requests("barrier"),
         shuffles=trace.requests("shuffle", "vote"),
@@ -129,7 +137,7 @@ _MOST_UNEVEN = 0.98
 
 def _work(counts: Counts) -> float:
     """Memory requests of any kind stand for work, as in `KernelTrace.scale`."""
-    return counts.shared_loads + counts.shared_stores + counts.global_loads + counts.global_stores
+    return counts.shared_loads + counts.shared_stores + counts.loads + counts.global_stores
 
 
 def grid_ratio(whole: Sequence[Launch], part: Sequence[Launch]) -> list[float]:

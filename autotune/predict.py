@@ -6,7 +6,8 @@ A launch is bound by what moves data and computes, or by how long its instructio
   `fp32`, `special`, `tensor`: arithmetic; `shared`: passes through shared memory, shuffles and spills; `port`: sectors
   between SM and L2. They work at the same time, so that the slowest counts.
 - *latency*: how long one warp would take alone on an SM, times the waves of blocks that follow one another.
-- *memory*: bytes over the bandwidth of L2 or of device memory, the slower of the two.
+- *memory*: bytes over the bandwidth of L2 or of device memory, the slower of the two. What asynchronous copies bring is
+  waited for by no warp: it counts as one more pipe.
 - *balance*: blocks are given to SMs in the grid's order; the SM that finishes last decides. Causal tiles make blocks
   uneven.
 
@@ -36,11 +37,11 @@ Part = Literal["issue", "fp32", "special", "tensor", "shared", "port", "latency"
 
 # Fitted: instructions of a kind that a warp has under way at a time, clocks that a barrier costs a warp (what the loads
 # before it still wait for included), and how well pipes, latency and memory overlap (1: not at all).
-FP32_UNDER_WAY = 2.7
-LOADS_UNDER_WAY = 6.2
-MMA_UNDER_WAY = 7.6
-BARRIER_CLOCKS = 690.0
-OVERLAP = 1.32
+FP32_UNDER_WAY = 3.1
+LOADS_UNDER_WAY = 5.6
+MMA_UNDER_WAY = 2.6
+BARRIER_CLOCKS = 610.0
+OVERLAP = 1.26
 
 # Not fitted.
 _MEMORY_SHARE = 0.92  # of the published bandwidth: what a copy of a large array reaches
@@ -124,9 +125,9 @@ def predict(
     seconds += sum(launch.seconds for launch in launches)
     nbytes = zeroed + sum(launch.nbytes for launch in launches)
     tensor = any(count.tensor for count in counts)
-    peak = spec.tensor_tflops * rates_of(spec).mma_share if tensor else spec.fp32_tflops
+    peak = _tensor_rate(spec) if tensor else spec.fp32_tflops * 1e12
     intensity = sum(launch.flops for launch in launches) / max(nbytes, 1.0)
-    ridge = 1e3 * peak / spec.bandwidth_gbs
+    ridge = peak / (spec.bandwidth_gbs * 1e9)
     return Estimate(spec.name, 1e3 * seconds, _bound(launches), intensity, ridge, launches)
 
 
@@ -160,7 +161,9 @@ def _launch(
         "dram": nbytes / (_MEMORY_SHARE * spec.bandwidth_gbs * 1e9),
     }
     pipes = max(parts[part] for part in parts if part not in ("latency", "l2", "dram"))
-    seconds = _together(pipes, parts["latency"], max(parts["l2"], parts["dram"]))
+    memory = max(parts["l2"], parts["dram"])
+    beside = counts.async_copies / max(counts.loads, 1.0)  # what asynchronous copies bring is one more pipe
+    seconds = _together(max(pipes, beside * memory), parts["latency"], (1.0 - beside) * memory)
     slowest = max(_BOUNDS, key=lambda part: parts[part])
     return LaunchEstimate(launch.kernel, seconds, parts, _BOUNDS[slowest], counts.flops, nbytes, fitting, waves, of_sms)
 
@@ -177,7 +180,7 @@ def _pipes(counts: Counts, spilled: float, spec: DeviceSpec, rates: Rates) -> di
     fused = (counts.fp32 / lanes + counts.fp16 / rates.fp16) / 2.0
     instructions = (
         (counts.fp32 + counts.fp16) / (2.0 * warp) + 2.0 * counts.special / warp + counts.tensor + counts.shared_loads
-        + counts.shared_stores + counts.global_loads + counts.global_stores + counts.barriers + counts.shuffles
+        + counts.shared_stores + counts.loads + counts.global_stores + counts.barriers + counts.shuffles
         + spilled
     )  # fmt: skip
     exchanged = counts.wavefronts * 128.0 / rates.shared_bytes + counts.shuffles * warp / rates.shuffles
@@ -185,10 +188,17 @@ def _pipes(counts: Counts, spilled: float, spec: DeviceSpec, rates: Rates) -> di
         "issue": instructions / rates.schedulers / clocks,
         "fp32": fused / clocks,
         "special": counts.special / rates.special / clocks,
-        "tensor": counts.tensor * MMA_FLOPS / (spec.tensor_tflops * 1e12 * rates.mma_share),
+        "tensor": counts.tensor * MMA_FLOPS / _tensor_rate(spec),
         "shared": (exchanged + spilled) / clocks,
         "port": counts.sector_bytes / rates.port_bytes / clocks,
     }
+
+
+def _tensor_rate(spec: DeviceSpec) -> float:
+    """Operations a second that `mma.sync` reaches."""
+    rates = rates_of(spec)
+    per_clock = 2.0 * rates.tensor * spec.sm_count * spec.clock_mhz * 1e6
+    return rates.mma_share * (per_clock or spec.tensor_tflops * 1e12)
 
 
 def _warp_clocks(counts: Counts, spilled: float, warps: int, rates: Rates) -> float:

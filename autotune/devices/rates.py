@@ -11,7 +11,9 @@ Sources, by column:
   H200 are taken to be no narrower. Where no figure is published L2 is taken to keep all ports busy.
 - *latencies*: Volta and Turing: Jia et al.; since Ampere: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
   GPU Architecture via Microbenchmarking" (2024), rounded. Blackwell is taken to be like Hopper and Ada.
-- *mma_share*, of the published tensor rate, that `mma.sync` reaches: Luo et al. for Hopper, whose full rate needs
+- *tensor*: fp16 multiply-adds with fp32 accumulation; NVIDIA H100 Tensor Core GPU Architecture whitepaper. The peak
+  that is published for H100 and H200 is at a lower clock than they run at. 0: what `DeviceSpec` says of the model.
+- *mma_share*, of the tensor rate, that `mma.sync` reaches: Luo et al. for Hopper, whose full rate needs
   `wgmma`. For sm_100, whose full rate needs `tcgen05`, none is published: taken to be as many products a clock as on
   sm_80.
 
@@ -34,6 +36,7 @@ class Rates:
     fp16: int = 128  # lanes
     shared_bytes: int = 128
     port_bytes: int = 64
+    tensor: int = 0
     mma_share: float = 1.0
     fp32_latency: float = 4.0
     special_latency: float = 18.0
@@ -46,7 +49,7 @@ class Rates:
 _VOLTA = Rates(2048, shared_latency=19, l2_latency=193, mma_latency=33)
 _TURING = replace(_VOLTA, l2_bytes=1280, shared_bytes=64, l2_latency=188)
 _AMPERE = Rates(5120, fp16=256)
-_HOPPER = replace(_AMPERE, mma_share=0.62)
+_HOPPER = replace(_AMPERE, tensor=2048, mma_share=0.62)
 
 _PORT = 0.0  # stands for: all ports of the GPU
 _BY_CAPABILITY = {
@@ -57,8 +60,8 @@ _BY_CAPABILITY = {
     87: Rates(_PORT),
     89: Rates(_PORT),
     90: _HOPPER,
-    100: replace(_HOPPER, mma_share=0.25),
-    103: replace(_HOPPER, mma_share=0.25),
+    100: replace(_HOPPER, tensor=0, mma_share=0.25),
+    103: replace(_HOPPER, tensor=0, mma_share=0.25),
     120: Rates(_PORT),
     121: Rates(_PORT),
 }
