@@ -1,11 +1,12 @@
 """Tables as text: columns two blanks apart, no blanks at the end of a line, as narrow as a terminal where there is one.
 
 A column's name may begin with marks: `>` sets it to the right, `~` allows it to be cut with `…`, `?` allows it to be
-left out. Nothing is cut or left out unless the table is wider than it may be.
+left out. The last column may be cut without a mark, unless it is set to the right. Nothing is cut or left out unless
+the table is wider than it may be.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _GAP = 2
 _LEAST = 16  # characters that a cut column keeps
@@ -36,6 +37,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[object]], width:
     """
     texts = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
     made = [_column(name, [row[place] for row in texts]) for place, name in enumerate(columns)]
+    made[-1] = replace(made[-1], cut=not made[-1].right)
     if width is not None:
         made = _narrowed(made, width)
     for line in range(-1, len(texts)):
@@ -61,7 +63,7 @@ def _narrowed(columns: list[_Column], width: int) -> list[_Column]:
         if not places:
             break
         widths[max(places, key=lambda place: widths[place])] -= 1
-    return [_Column(c.name, c.right, c.cut, c.optional, c.cells, wide) for c, wide in zip(kept, widths, strict=True)]
+    return [replace(column, width=wide) for column, wide in zip(kept, widths, strict=True)]
 
 
 def _least(columns: Sequence[_Column]) -> int:

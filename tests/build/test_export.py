@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,7 @@ def test_the_header_labels_estimates(kind: Any, said: str) -> None:
         template=found.template,
     )  # fmt: skip
     assert said in export_text(timed, "f.cu", main=False)
+    other = found.problem.replace(T=2048)
+    near = replace(timed, answer="nearest", found=other)
+    assert f"not known; 0.1235 ms, {said.partition(', ')[2]}" in export_text(near, "f.cu", main=False)
+    assert f" for {other}, the nearest problem\n" in export_text(near, "f.cu", main=False)

@@ -44,6 +44,12 @@ def test_any_width(width: int) -> None:
     assert max(map(len, lines)) <= max(width, least)
 
 
+def test_the_last_column_is_cut_without_a_mark() -> None:
+    rows = [["x", "a" * 30]]
+    assert list(table_lines(["name", "text"], rows, 24)) == ["name  text", "x     " + "a" * 17 + "…"]
+    assert list(table_lines(["name", ">text"], rows, 24))[1].endswith("a" * 30)
+
+
 def test_without_rows_and_with_line_breaks() -> None:
     assert list(table_lines(["a", ">b"], [])) == ["a  b"]
     assert list(table_lines(["a"], [["x\n  y"]])) == ["a", "x y"]

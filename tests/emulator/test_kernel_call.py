@@ -56,6 +56,6 @@ def test_wrong_calls(tmp_path: Path) -> None:
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
         autotune.kernel(op="forward", device="tpu")
-    monkeypatch.setattr("autotune.devices.detect.present_gpu", lambda: None)
+    monkeypatch.setattr("autotune.devices.detect.present_gpu", lambda index=0: None)
     with pytest.raises(DeviceMissing):
         autotune.kernel(op="forward", device="cuda")

@@ -120,7 +120,6 @@ def test_no_winner_is_exit_code_3(capsys: Capture) -> None:
         (["--op", "forward", "--device", "cuda:77"], 4, "no NVIDIA GPU 77 here"),
         (["--op", "forward", "--reference", "a:b"], 2, "--reference goes with a template file"),
         (["--template", "missing.cu.j2"], 2, "cannot read the template missing.cu.j2"),
-        ([], 2, "give --op"),
         (["--op", "backward", "--template", TEMPLATE], 2, "op 'backward' was asked for"),
     ],
 )
