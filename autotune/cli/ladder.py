@@ -70,6 +70,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     times are estimates for the target GPU, and the default is small: B=1, NH=2, T=256, HS=64. Searches are
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
+    from autotune.cli.main import INTERRUPTED
     from autotune.devices.open import CpuOpener
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.versions import LADDERS
@@ -97,6 +98,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         _print(found)
     if plot is not None:
         write_plot(found, plot)
+    if found.interrupted:
+        return INTERRUPTED
     return 0 if any(rung.ms is not None for rung in found.rungs) else 3
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from autotune.cli.main import run
+from autotune.ladder import climb
 from autotune.ops.registry import get_op
 from autotune.search import api
 from autotune.search.result import SearchResult
+from tests.cpu.ladder_doubles import climbed
 from tests.cpu.test_search_report import result
 
 Capture = pytest.CaptureFixture[str]
@@ -79,3 +81,10 @@ def test_json_says_what_was_interrupted_and_what_not_reached(capsys: Capture, mo
     searches(monkeypatch, [STOPPED], None)
     assert run(["search", "--T", "128", "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["stopped"] == "interrupted"
+
+
+@pytest.mark.parametrize(("interrupted", "code"), [(False, 0), (True, 130)])
+def test_a_ladder(interrupted: bool, code: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(climb, "climb", lambda *_, **__: replace(climbed(), interrupted=interrupted))
+    assert run(["ladder", "--op", "backward", "--device", "cpu"]) == code
+    assert "ladder of " in capsys.readouterr().out
