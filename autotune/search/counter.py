@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
 from autotune.check.process import TracingProcess
-from autotune.check.task import TraceTask
+from autotune.check.task import Traced, TraceTask
 from autotune.counting import count, short_source
 from autotune.counts import Counts
+from autotune.errors import BuildError, LaunchError
 from autotune.ops.base import Op
 from autotune.plan import LaunchPlan
 
@@ -22,15 +23,25 @@ class Counter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = TracingProcess(LIMIT_S)
+        self._closed = False
 
     def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
-        """`autotune.counting.count`, with its errors."""
+        """`autotune.counting.count`, with its errors; BuildError once closed."""
         with self._lock:
-            return count(self._process.trace, task, op, whole)
+            return count(self._trace, task, op, whole)
 
     def close(self) -> None:
         """End the process; a run under way fails."""
+        self._closed = True
         self._process.close()
+
+    def _trace(self, task: TraceTask) -> Traced:
+        if self._closed:
+            raise BuildError("the search is over")
+        try:
+            return self._process.trace(task)
+        except OSError as error:  # closed under its feet
+            raise LaunchError(f"the traced run was ended: {error}") from error
 
 
 @dataclass(frozen=True)
