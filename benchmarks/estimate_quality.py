@@ -21,9 +21,9 @@ from typing import Any
 
 from autotune.check.process import TracingProcess
 from autotune.check.task import TraceTask
-from autotune.counting import count
 from autotune.devices.gpus import gpu
 from autotune.errors import AutotuneError
+from autotune.estimate.counting import count
 from autotune.measurement import KernelResources, Measurement
 from autotune.ops.locate import OpRef
 from autotune.problem import Problem

@@ -1,4 +1,4 @@
-"""Measured candidates with what `autotune.predict` reads: as JSON lines, and tables of how well estimates rank them."""
+"""Measured candidates with what `autotune.estimate.model` reads, as JSON lines; how well estimates rank them."""
 
 import gzip
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from autotune.counts import Counts
 from autotune.devices.gpus import gpu
+from autotune.estimate.counts import Counts
+from autotune.estimate.model import Estimate, predict
 from autotune.measurement import KernelResources
 from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, Zero
-from autotune.predict import Estimate, predict
 from autotune.values import Value
 
 Group = tuple[str, str, str]

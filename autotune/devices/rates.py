@@ -1,4 +1,4 @@
-"""What one SM does in a clock, and how long single instructions take: the figures behind `autotune.predict`.
+"""What one SM does in a clock, and how long single instructions take: the figures behind `autotune.estimate.model`.
 
 Sources, by column:
 

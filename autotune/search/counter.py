@@ -7,9 +7,9 @@ from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
 from autotune.check.process import TracingProcess
 from autotune.check.task import Traced, TraceTask
-from autotune.counting import count, short_source
-from autotune.counts import Counts
 from autotune.errors import BuildError, LaunchError
+from autotune.estimate.counting import count, short_source
+from autotune.estimate.counts import Counts
 from autotune.ops.base import Op
 from autotune.plan import LaunchPlan
 
@@ -26,7 +26,7 @@ class Counter:
         self._closed = False
 
     def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
-        """`autotune.counting.count`, with its errors; BuildError once closed."""
+        """`autotune.estimate.counting.count`, with its errors; BuildError once closed."""
         with self._lock:
             return count(self._trace, task, op, whole)
 

@@ -17,20 +17,20 @@ from autotune.build.nvcc import CubinRequest
 from autotune.build.pool import BuildPool
 from autotune.candidate import Candidate
 from autotune.check.task import TraceTask
-from autotune.counts import Counts
 from autotune.devices.client import WorkerClient
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.messages import OpSource, Prepare
 from autotune.errors import AutotuneError, BuildError, CompileError, LaunchError
-from autotune.estimate import estimate
+from autotune.estimate.counts import Counts
+from autotune.estimate.fallback import estimate
+from autotune.estimate.model import predict
+from autotune.estimate.occupancy import kernel_resources, static_failure
 from autotune.measure import Verdict
 from autotune.measurement import KernelResources, Measurement, Timing
-from autotune.occupancy import kernel_resources, static_failure
 from autotune.ops.base import Op
 from autotune.ops.locate import OpRef
 from autotune.outcome import Outcome
 from autotune.plan import LaunchPlan
-from autotune.predict import predict
 from autotune.problem import Problem
 from autotune.render import render
 from autotune.search.counter import Counter, CountRequest

@@ -182,7 +182,7 @@ def test_a_wrong_map_of_heads_or_batches_shows_in_the_emulated_problem(op: Op, h
     NH, NH_kv = heads
     small = op.emulated(op.problem(B=4, NH=NH, NH_kv=NH_kv, T=T))
     assert small.integer("NH_kv") == min(2, NH_kv)
-    assert (small["NH"] != small["NH_kv"]) == (NH != NH_kv)
+    assert (small["NH"] != small["NH_kv"]) == (NH_kv != NH)
     assert small.integer("NH") % small.integer("NH_kv") == 0
     if NH_kv == NH:
         assert small["B"] == 2

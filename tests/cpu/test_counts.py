@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.counts import MMA_FLOPS, Counts, extrapolate, grid_ratio, uneven
+from autotune.estimate.counts import MMA_FLOPS, Counts, extrapolate, grid_ratio, uneven
 from autotune.plan import Launch
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.devices.gpus import gpu
 from autotune.errors import LaunchError
-from autotune.estimate import METHOD, estimate
+from autotune.estimate.fallback import METHOD, estimate
 from autotune.measurement import KernelResources
 from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Zero
 

@@ -4,8 +4,8 @@ import pytest
 
 from autotune.build.artifact import Artifact, KernelReport
 from autotune.devices.gpus import gpu
+from autotune.estimate.occupancy import Occupancy, kernel_resources, occupancy, static_failure
 from autotune.measurement import KernelResources
-from autotune.occupancy import Occupancy, kernel_resources, occupancy, static_failure
 from autotune.plan import Launch, LaunchPlan, Zero
 
 

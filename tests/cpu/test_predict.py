@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from autotune.counts import Counts
 from autotune.devices.gpus import gpu, gpus
 from autotune.devices.rates import rates_of
 from autotune.errors import LaunchError
-from autotune.measurement import KernelResources
-from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Zero
-from autotune.predict import (
+from autotune.estimate.counts import Counts
+from autotune.estimate.model import (
     BARRIER_CLOCKS,
     FP32_UNDER_WAY,
     LOADS_UNDER_WAY,
@@ -20,6 +18,8 @@ from autotune.predict import (
     Estimate,
     predict,
 )  # fmt: skip
+from autotune.measurement import KernelResources
+from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Zero
 from benchmarks.estimate_samples import Sample, load_samples, qualities, rank_correlation
 
 H200 = gpu("h200")

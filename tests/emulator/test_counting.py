@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autotune.check.task import TraceTask, run_task
-from autotune.counting import count, short_length
-from autotune.counts import ADDITIVE, Counts, counts_of
 from autotune.devices.gpus import gpu
+from autotune.estimate.counting import count, short_length
+from autotune.estimate.counts import ADDITIVE, Counts, counts_of
 from autotune.ops.locate import OpRef
 from autotune.render import render
 from autotune.template import find_template

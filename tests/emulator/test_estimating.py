@@ -5,7 +5,7 @@ import pytest
 from autotune.check.task import TraceTask
 from autotune.devices.gpus import gpu
 from autotune.errors import LaunchError
-from autotune.estimating import estimate_candidate
+from autotune.estimate.candidate import estimate_candidate
 from autotune.ops.locate import OpRef
 from autotune.template import find_template
 

@@ -15,7 +15,7 @@ from autotune.devices.cuda import CudaDevice
 from autotune.devices.detect import driver_version, present_gpu
 from autotune.dtypes import numpy_dtype
 from autotune.errors import DeviceMissing, LaunchError
-from autotune.occupancy import occupancy, static_failure
+from autotune.estimate.occupancy import occupancy, static_failure
 from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg, Step, ViewArg, Zero
 from tests.sources import kernel_source
 

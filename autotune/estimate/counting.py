@@ -11,8 +11,8 @@ from pathlib import Path
 from autotune.check.model import KernelTrace
 from autotune.check.task import Traced, TraceTask
 from autotune.check.tracing import SAMPLED_BLOCKS
-from autotune.counts import Counts, counts_of, extrapolate, grid_ratio, uneven
 from autotune.errors import LaunchError
+from autotune.estimate.counts import Counts, counts_of, extrapolate, grid_ratio, uneven
 from autotune.ops.attention import Attention
 from autotune.ops.base import Op
 from autotune.plan import LaunchPlan

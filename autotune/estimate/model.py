@@ -23,10 +23,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from autotune.counts import MMA_FLOPS, Counts
 from autotune.devices.rates import Rates, rates_of
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import LaunchError
+from autotune.estimate.counts import MMA_FLOPS, Counts
 from autotune.measurement import KernelResources, Timing
 from autotune.plan import Launch, LaunchPlan, ScalarArg, Zero
 

@@ -1,8 +1,8 @@
 """A first estimate of a plan's time on a GPU that is not there: a roofline with efficiencies read off the compiler's
 report.
 
-It takes the place of `autotune.predict` where nothing could be counted, and ranks far worse (docs/estimate.md). It is
-meant to rank candidates of one problem, not to predict. For each launch
+It takes the place of `autotune.estimate.model` where nothing could be counted, and ranks far worse
+(docs/estimate.md). It is meant to rank candidates of one problem, not to predict. For each launch
 
     time = max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + launch overhead
 

@@ -1,4 +1,4 @@
-"""What the launches of a plan do, counted: the input of `autotune.predict`.
+"""What the launches of a plan do, counted: the input of `autotune.estimate.model`.
 
 Counts come from traced runs of small problems. An attention problem's work is a polynomial in its length: as long as T
 is a multiple of the tiles, a launch does b*T + c*T**2 of everything for each head (b: what happens once a row, c: what

@@ -5,10 +5,10 @@ from autotune.build.nvcc import CubinRequest
 from autotune.check.ops import resolve
 from autotune.check.process import TracingProcess
 from autotune.check.task import TraceTask
-from autotune.counting import count
 from autotune.errors import LaunchError
-from autotune.occupancy import kernel_resources, static_failure
-from autotune.predict import Estimate, predict
+from autotune.estimate.counting import count
+from autotune.estimate.model import Estimate, predict
+from autotune.estimate.occupancy import kernel_resources, static_failure
 from autotune.render import render
 from autotune.template import load_template
 
