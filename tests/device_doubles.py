@@ -191,7 +191,8 @@ def claims_much(views: Views, storages: Views) -> None:
 
 
 def _write_everywhere(data: bytes) -> None:
-    for handle in range(3, 64):
+    for entry in list(Path("/proc/self/fd").iterdir()):  # a long-lived parent passes on high numbers
+        handle = int(entry.name)
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(handle).st_mode):
                 os.write(handle, data)

@@ -1,0 +1,55 @@
+// autotune: softmax_backward/thread_per_element: a thread an element, a column or a row: every element sums over its row again; what the grid spreads out is a choice
+// problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
+// configuration: THREADS=256 THREAD=column PARALLEL=others, matrices UNROLL=1 GRID_MAP=x=threads,y=others
+// compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
+// hash:          cd32fb9d2eed1444
+
+#include "common/score.cuh"
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+using element = __half;
+
+constexpr bool CAUSAL = true;
+constexpr int THREADS = 256;
+constexpr int UNROLL = 1;
+
+/// dS[i, j] = scale * sum over k of P[i, k] * (1 if j = k else 0, minus P[i, j]) * dP[i, k].
+extern "C" __global__ void __launch_bounds__(THREADS)
+softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<element, 4> d_scores, int matrices, int NH,
+                 int T, int T_kv, float scale)
+{
+    const int mine = blockIdx.x * THREADS + threadIdx.x;
+    if (mine >= T_kv) return;
+    const Scores<CAUSAL> mask(T, T_kv, scale);
+
+    (void)matrices;
+    const int matrix = blockIdx.z;
+    {
+        const element* const p = matrix_of(weights, matrix / NH, matrix % NH);
+        const element* const dp = matrix_of(d_weights, matrix / NH, matrix % NH);
+        element* const ds = matrix_of(d_scores, matrix / NH, matrix % NH);
+        const int other = blockIdx.y;
+        {
+            const int row = other;
+            const int col = mine;
+            const int seen = mask.keys_seen(row);
+            float sum = 0.0f;
+            if (col < seen) {
+                const float own = to_float(p[row * weights.stride[2] + col * weights.stride[3]]);
+#pragma unroll UNROLL
+                for (int key = 0; key < seen; ++key) {
+                    const float derivative = (key == col ? 1.0f : 0.0f) - own;
+                    sum += to_float(p[row * weights.stride[2] + key * weights.stride[3]]) * derivative *
+                           to_float(dp[row * d_weights.stride[2] + key * d_weights.stride[3]]);
+                }
+            }
+            ds[row * d_scores.stride[2] + col * d_scores.stride[3]] = from_float<element>(mask.score_gradient(sum));
+        }
+    }
+}
+
+// buffer weights: 50331648 fp16, input
+// buffer d_weights: 50331648 fp16, input
+// buffer d_scores: 50331648 fp16, output
+// launch softmax_gradient grid=(4, 1024, 48) block=(256, 1, 1) smem=0 (weights, d_weights, d_scores, B * NH, NH, T, T_kv, scale)
