@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs, print_table
-from autotune.errors import UsageError
+from autotune.errors import AutotuneError, UsageError
 from autotune.values import format_config
 
 if TYPE_CHECKING:
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
+
+    History = list[StoredMeasurement]
 
 
 def command(
@@ -21,6 +23,21 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Show one winner or any other record, how it was verified and timed, and its history."""
+    try:
+        found, is_winner, history, climb = _from_database(record, db)
+    except AutotuneError:
+        shipped = _shipped(record)
+        if shipped is None:
+            raise
+        found, is_winner, history, climb = shipped, True, [], []
+    if as_json:
+        print_json(_json(found, is_winner, history, climb))
+    else:
+        _print(found, is_winner, history, climb)
+
+
+def _from_database(record: str, db: str | None) -> "tuple[StoredMeasurement, bool, History, History]":
+    """The record, whether it is a winner, its candidate's history, and how the search came to the fastest."""
     from autotune.store import open_store
 
     with open_store(db, create=False) as store:
@@ -29,11 +46,21 @@ def command(
         timing = found.measurement.timing
         climb = [] if timing is None else store.improvements(found.problem, found.device, timing.kind)
         winner = None if timing is None else store.winner(found.problem, found.device, timing.kind)
-    is_winner = winner is not None and winner.record.id == found.id
-    if as_json:
-        print_json(_json(found, is_winner, history, climb))
-    else:
-        _print(found, is_winner, history, climb)
+    return found, winner is not None and winner.record.id == found.id, history, climb
+
+
+def _shipped(source_hash: str) -> "StoredMeasurement | None":
+    """A winner that comes with the package, by the hash that an exported file names."""
+    from autotune.store.records import StoredMeasurement
+    from autotune.store.shipped import shipped_winners
+
+    for line in shipped_winners():
+        if line.source_hash == source_hash:
+            return StoredMeasurement(
+                0, line.identity.name, line.problem, line.candidate, line.source_hash, line.stage, None,
+                line.package_version, line.created_at, line.measurement,
+            )  # fmt: skip
+    return None
 
 
 def _find(store: "Store", text: str) -> "StoredMeasurement":
@@ -94,7 +121,7 @@ def _print(
     measurement, timing = found.measurement, found.measurement.timing
     print_pairs(
         [
-            ("record", f"{found.id}{' (winner)' if is_winner else ''}"),
+            ("record", f"{found.id or 'shipped'}{' (winner)' if is_winner else ''}"),
             ("problem", found.problem),
             ("device", found.device),
             ("template", f"{found.candidate.template} {found.candidate.template_hash}"),

@@ -13,6 +13,7 @@ from autotune.cli.main import run
 from autotune.devices.gpus import gpu
 from autotune.space import Space
 from autotune.store import entries, open_store
+from autotune.store.shipped import shipped_winners
 from autotune.store.version import HEAD, VERSION_TABLE
 from autotune.template import builtin_templates
 from tests.cpu.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
@@ -170,6 +171,15 @@ def test_show_a_winner_with_its_history(db: Path, capsys: Capture) -> None:
     text = capsys.readouterr().out
     assert "3 (winner)" in text
     assert "attend: 96 registers, 0 B spilled, 49152 B shared memory, 128 threads, occupancy 25%" in text
+
+
+def test_show_a_shipped_winner_by_the_hash_of_its_export(tmp_path: Path, capsys: Capture) -> None:
+    line = shipped_winners()[0]
+    data = call(capsys, "show", line.source_hash, "--db", str(tmp_path / "none.db"))
+    assert (data["winner"], data["problem"], data["config"]) == (True, line.problem.to_json(), line.candidate.config)
+    assert run(["show", line.source_hash, "--db", str(tmp_path / "none.db")]) == 0
+    assert "shipped (winner)" in capsys.readouterr().out
+    assert "there is no database" in fails(capsys, 1, "show", "0123456789abcdef", "--db", str(tmp_path / "none.db"))
 
 
 def test_show_a_failed_trial(db: Path, capsys: Capture) -> None:
