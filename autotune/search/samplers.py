@@ -33,6 +33,18 @@ def make_strategy(name: str, families: Families, seen: Seen, seed: int) -> Strat
     return _learning(name, families, seed)
 
 
+_CANDIDATES = 96
+"""Draws that TPE compares for one proposal."""
+
+
+def _good(finished: int) -> int:
+    """How many of the trials TPE models as good: a twentieth, at most ten.
+
+    Optuna's tenth, at most 25, is too many where a few configurations in thousands are fast (docs/decisions.md).
+    """
+    return max(1, min(finished // 20 + 1, 10))
+
+
 def _learning(name: str, families: Families, seed: int) -> Strategy:
     import optuna
     from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, TPESampler
@@ -41,8 +53,11 @@ def _learning(name: str, families: Families, seed: int) -> Strategy:
     from autotune.search.study import OptunaStrategy
 
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    warnings.filterwarnings("ignore", message="`gamma` has been deprecated", category=FutureWarning)
     if name == "tpe":
-        tpe = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+        tpe = TPESampler(
+            seed=seed, multivariate=True, group=True, constant_liar=True, gamma=_good, n_ei_candidates=_CANDIDATES
+        )
         return OptunaStrategy(tpe, Tree(families))
     sampler: BaseSampler
     if name == "gp":
