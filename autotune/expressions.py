@@ -14,6 +14,7 @@ import numpy as np
 from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, nodes
 from jinja2.exceptions import SecurityError, UndefinedError
 from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from autotune.errors import ExpressionError
@@ -51,6 +52,16 @@ def make_environment(**options: Any) -> Sandbox:
 _ENVIRONMENT = make_environment()
 
 
+def _parse(text: str) -> nodes.Expr:
+    """The expression as a tree; the text must be one expression and nothing else."""
+    parser = Parser(_ENVIRONMENT, text, state="variable")
+    tree = parser.parse_expression()
+    if not parser.stream.eos:
+        raise TemplateSyntaxError("there is more after the expression", parser.stream.current.lineno)
+    tree.set_environment(_ENVIRONMENT)
+    return tree
+
+
 class Expression:
     """One expression. Equal texts are equal expressions.
 
@@ -63,8 +74,7 @@ class Expression:
             raise ExpressionError(f"{text!r} is not an expression; write it as text")
         self.text = text
         try:
-            self._tree = _ENVIRONMENT.parse("{{ (" + text + ") }}")
-            self._call = _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+            self._tree = _parse(text)
         except TemplateSyntaxError as error:
             raise ExpressionError(f"cannot parse the expression {text!r}: {error.message}") from error
         except RecursionError as error:
@@ -73,7 +83,14 @@ class Expression:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names the expression reads, functions excluded."""
-        return frozenset(find_undeclared_variables(self._tree)) - FUNCTIONS.keys()
+        template = nodes.Template([nodes.Output([self._tree], lineno=1)], lineno=1)
+        template.set_environment(_ENVIRONMENT)
+        return frozenset(find_undeclared_variables(template)) - FUNCTIONS.keys()
+
+    @cached_property
+    def _call(self) -> Callable[..., Any]:
+        """Compiled when first called: a look-up reads hundreds of expressions and calls a few."""
+        return _ENVIRONMENT.compile_expression(self.text, undefined_to_none=False)
 
     def __call__(self, namespace: Mapping[str, Any]) -> Any:
         """The value for one configuration.
@@ -87,6 +104,8 @@ class Expression:
                 value._fail_with_undefined_error()
             if not isinstance(value, bool | int | float | str):
                 raise ExpressionError(f"{self.text!r} is a {type(value).__name__}, not a number, text or boolean")
+        except TemplateSyntaxError as error:  # a filter or test that does not exist
+            raise ExpressionError(f"cannot parse the expression {self.text!r}: {error.message}") from error
         except UndefinedError as error:
             raise ExpressionError(f"in {self.text!r}: {error.message}; known: {_known(namespace)}") from error
         except SecurityError as error:
@@ -112,11 +131,9 @@ class Expression:
         Raises:
             ExpressionError: as for one configuration.
         """
-        output = self._tree.body[0]
-        assert isinstance(output, nodes.Output)
         try:
             with np.errstate(divide="raise", invalid="raise"):
-                return _Walker(namespace).visit(output.nodes[0])
+                return _Walker(namespace).visit(self._tree)
         except (_NotVectorised, FloatingPointError):
             # Division by zero too: `and` and `if` may guard it for one configuration, never for a whole array.
             return self._each(namespace)
