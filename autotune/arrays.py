@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.errors import UsageError
+from autotune.ops.base import contiguous
 from autotune.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorSpec, ViewArg
 from autotune.values import DTYPE_SIZE
 
@@ -42,7 +43,7 @@ def describe(array: Any) -> DeviceArray:
     dtype = _named(_TYPESTR, interface["typestr"])
     shape = tuple(interface["shape"])
     nbytes = interface.get("strides")
-    strides = _row_major(shape) if nbytes is None else tuple(s // DTYPE_SIZE[dtype] for s in nbytes)
+    strides = contiguous(shape) if nbytes is None else tuple(s // DTYPE_SIZE[dtype] for s in nbytes)
     return DeviceArray(int(interface["data"][0]), shape, strides, dtype)
 
 
@@ -50,12 +51,6 @@ def _named(known: Mapping[str, str], name: str) -> str:
     if name not in known:
         raise UsageError(f"element type {name} is not supported; kernels take {', '.join(known.values())}")
     return known[name]
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    from autotune.ops.base import contiguous
-
-    return contiguous(shape)
 
 
 def bind(plan: LaunchPlan, tensors: Mapping[str, TensorSpec], arrays: Mapping[str, DeviceArray]) -> LaunchPlan:

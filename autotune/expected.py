@@ -89,14 +89,6 @@ def covered(elements: int, tensors: tuple[TensorSpec, ...]) -> NDArray[np.bool_]
     return mask
 
 
-def storage_elements(tensors: tuple[TensorSpec, ...]) -> int:
-    """Elements a storage needs to hold its tensors: the last one addressed, plus one."""
-    return max(
-        tensor.offset + 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
-        for tensor in tensors
-    )
-
-
 def save(expectation: Expectation, file: BinaryIO) -> None:
     """Write at the file's start, for `load` in a later process."""
     file.seek(0)
@@ -124,7 +116,7 @@ def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray
             by_storage.setdefault(tensor.storage, []).append(tensor)
     for storage, members in by_storage.items():
         dtype = numpy_dtype(members[0].dtype)
-        image = np.frombuffer(b"\xff" * (storage_elements(tuple(members)) * dtype.itemsize), dtype).copy()
+        image = np.frombuffer(b"\xff" * (max(tensor.extent for tensor in members) * dtype.itemsize), dtype).copy()
         for tensor in members:
             tensor_view(image, tensor)[...] = inputs[tensor.name]
         images[storage] = image

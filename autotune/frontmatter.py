@@ -15,7 +15,7 @@ _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "tolerance", "historical"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,6 @@ class FrontMatter:
     problem: tuple[tuple[str, Value | tuple[str, ...]], ...]
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
-    tolerance: float | None
     historical: bool = False
 
 
@@ -155,7 +154,6 @@ class _Reader:
             problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
-            tolerance=self._tolerance(),
             historical=self._historical(),
         )
 
@@ -188,12 +186,6 @@ class _Reader:
         if not isinstance(value, bool):
             raise TemplateError(f"historical={value!r} is neither true nor false")
         return value
-
-    def _tolerance(self) -> float | None:
-        relative = self._table("tolerance").get("relative")
-        if relative is not None and (not isinstance(relative, int | float) or not 0 < relative < 1):
-            raise TemplateError(f"[tolerance] relative={relative!r} must lie between 0 and 1")
-        return relative
 
     def _parameters(self) -> tuple[Parameter, ...]:
         parameters = []

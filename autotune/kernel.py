@@ -16,6 +16,7 @@ from autotune.arrays import DeviceArray, bind, describe, is_on_device
 from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
 from autotune.devices.base import Device, Program
+from autotune.dtypes import numpy_dtype
 from autotune.errors import DeviceMissing, UsageError
 from autotune.expected import tensor_view
 from autotune.lookup import Best, best
@@ -97,7 +98,9 @@ class Kernel:
     def _by_copy(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """NumPy in, NumPy out."""
         self._device.allocate(self._plan.buffers)
-        images = {b.name: np.zeros(b.elements, _numpy(b.dtype)) for b in self._plan.buffers if b.role != "workspace"}
+        images = {
+            b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in self._plan.buffers if b.role != "workspace"
+        }
         for name in self.inputs:
             tensor = self._tensors[name]
             view = tensor_view(images[tensor.storage], tensor)
@@ -123,13 +126,18 @@ class Kernel:
         results = {name: arrays[name] for name in self.outputs if name in arrays}
         if len(results) < len(self.outputs):
             results = {**_allocate(next(iter(arrays.values())), self._tensors, self.outputs), **results}
-        described = {name: _fitting(describe(a), self._tensors[name]) for name, a in {**arrays, **results}.items()}
+        described = {name: self._describe(name, array) for name, array in {**arrays, **results}.items()}
         scratch = [buffer for buffer in self._plan.buffers if buffer.role == "workspace"]
         self._device.allocate(scratch)
         addresses = {name: array.address for name, array in described.items()}
         with _ordered(next(iter(arrays.values()))):
             self._device.enqueue(self._program, bind(self._plan, self._tensors, described), addresses)
         return results
+
+    def _describe(self, name: str, array: Any) -> DeviceArray:
+        tensor = self._tensors[name]
+        described: DeviceArray = _fitting(describe(array), tensor, tensor.dtype)
+        return described
 
 
 def kernel(
@@ -180,26 +188,16 @@ def _ordered(array: Any) -> Iterator[None]:
     yield
 
 
-def _numpy(dtype: str) -> Any:
-    from autotune.dtypes import numpy_dtype
-
-    return numpy_dtype(dtype)
-
-
 def _checked(array: Any, tensor: TensorSpec) -> Any:
-    if array.shape != tensor.shape or array.dtype != _numpy(tensor.dtype):
+    """A NumPy array, if it is what the kernel takes."""
+    return _fitting(array, tensor, numpy_dtype(tensor.dtype))
+
+
+def _fitting(array: Any, tensor: TensorSpec, dtype: Any) -> Any:
+    if array.shape != tensor.shape or array.dtype != dtype:
         raise UsageError(
             f"{tensor.name} has shape {tuple(array.shape)} and dtype {array.dtype}; "
-            f"the kernel takes {tensor.shape} and {_numpy(tensor.dtype)}"
-        )
-    return array
-
-
-def _fitting(array: DeviceArray, tensor: TensorSpec) -> DeviceArray:
-    if array.shape != tensor.shape or array.dtype != tensor.dtype:
-        raise UsageError(
-            f"{tensor.name} has shape {array.shape} and dtype {array.dtype}; "
-            f"the kernel takes {tensor.shape} and {tensor.dtype}"
+            f"the kernel takes {tensor.shape} and {dtype}"
         )
     return array
 
@@ -218,8 +216,7 @@ def _allocate(like: Any, tensors: Mapping[str, TensorSpec], names: tuple[str, ..
     sizes: dict[str, int] = {}
     for name in names:
         t = tensors[name]
-        extent = t.offset + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.strides, strict=True))
-        sizes[t.storage] = max(sizes.get(t.storage, 0), extent)
+        sizes[t.storage] = max(sizes.get(t.storage, 0), t.extent)
     by_storage = {tensors[n].storage: tensors[n].dtype for n in names}
     storages = {s: torch.empty(sizes[s], dtype=dtypes[d], device=like.device) for s, d in by_storage.items()}
     return {n: storages[tensors[n].storage].as_strided(*_strided(tensors[n])) for n in names}

@@ -10,8 +10,9 @@ from autotune.devices.spec import DeviceSpec
 from autotune.expressions import Expression
 from autotune.frontmatter import LaunchSpec
 
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+"""Most blocks, and most threads, along x, y and z on every GPU there is."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def _checks(launch: LaunchSpec, spec: DeviceSpec, value: Any) -> Iterator[tuple[
         np.asarray(threads) <= spec.max_threads_per_block,
         f"kernel {launch.kernel} asks for {threads} threads a block; {spec.title} allows {spec.max_threads_per_block}",
     )
-    for axis, (expression, most) in enumerate(zip(launch.block, _MAX_BLOCK, strict=False)):
+    for axis, (expression, most) in enumerate(zip(launch.block, MAX_BLOCK, strict=False)):
         size = value(expression)
         yield (
             _between(size, most),
             f"kernel {launch.kernel}: block axis {'xyz'[axis]} is {size}; 1 to {most} is allowed",
         )
-    for axis, (expression, most) in enumerate(zip(launch.grid, _MAX_GRID, strict=False)):
+    for axis, (expression, most) in enumerate(zip(launch.grid, MAX_GRID, strict=False)):
         size = value(expression)
         yield _between(size, most), f"kernel {launch.kernel}: grid axis {'xyz'[axis]} is {size}; 1 to {most} is allowed"
 

@@ -41,6 +41,11 @@ class TensorSpec:
     storage: str
     offset: int = 0
 
+    @property
+    def extent(self) -> int:
+        """Elements that the storage needs to hold this tensor: the last one addressed, plus one."""
+        return self.offset + 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+
 
 @dataclass(frozen=True)
 class PointerArg:

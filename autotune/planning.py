@@ -47,9 +47,8 @@ def _storages(tensors: Any) -> tuple[Buffer, ...]:
     """One buffer a storage, large enough for every tensor that lives in it."""
     buffers: dict[str, Buffer] = {}
     for tensor in tensors:
-        extent = tensor.offset + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides, strict=True))
         known = buffers.get(tensor.storage)
-        elements = max(extent, known.elements if known else 0)
+        elements = max(tensor.extent, known.elements if known else 0)
         buffers[tensor.storage] = Buffer(tensor.storage, tensor.dtype, elements, tensor.role)
     return tuple(buffers.values())
 

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -19,10 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import platformdirs
-
 from autotune.build.artifact import Artifact, KernelReport
 from autotune.errors import BuildError, CompileError, CompileTimeout
+from autotune.settings import cache_folder
 from autotune.source import KernelSource
 
 _RECORD = "artifact.json"
@@ -69,7 +67,7 @@ class BuildCache:
 
     def __init__(self, root: Path | None = None) -> None:
         """`root`: default `$AUTOTUNE_CACHE`, else the user's cache folder."""
-        self.root = default_cache_root() if root is None else root
+        self.root = cache_folder() if root is None else root
 
     def build(self, recipe: Recipe, compile_step: Compile) -> Artifact:
         """The entry of the recipe, built by `compile_step` if it is not there or is damaged.
@@ -173,11 +171,6 @@ class BuildCache:
             yield
         except OSError as error:
             raise BuildError(f"cannot write the build cache {self.root}: {error}; set AUTOTUNE_CACHE") from error
-
-
-def default_cache_root() -> Path:
-    """`$AUTOTUNE_CACHE`, else `autotune` in the user's cache folder."""
-    return Path(os.environ.get("AUTOTUNE_CACHE") or platformdirs.user_cache_dir("autotune"))
 
 
 def write_source(source: KernelSource, folder: Path) -> Path:

@@ -16,7 +16,7 @@ from autotune.ops.locate import OpRef
 from autotune.ops.registry import BUILTIN, get_op
 from autotune.problem import Problem
 from autotune.space import Space
-from autotune.template import Template, builtin_templates, find_template, load_template
+from autotune.template import Template, builtin_templates, find_template, load_template, names_file
 from autotune.values import Config, Value
 
 
@@ -89,7 +89,7 @@ def _configs(space: Space, limit: int | None, seed: int) -> Iterator[Config]:
 def _family(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Template | None, OpRef]:
     if template is None:
         return None, OpRef(op or "forward")
-    if str(template).endswith(".j2") or Path(template).is_file():
+    if names_file(str(template)):
         own = load_template(Path(template))
         if op not in {None, own.op}:
             raise UsageError(f"the template {template} computes {own.op!r}, not {op!r}")

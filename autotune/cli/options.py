@@ -15,7 +15,6 @@ from autotune.values import Value
 
 _PANEL = "Problem"
 
-OpOption = Annotated[str, typer.Option("--op", help="What is computed.", rich_help_panel=_PANEL)]
 BOption = Annotated[list[str] | None, typer.Option("--B", help="Batch size.", rich_help_panel=_PANEL)]
 NHOption = Annotated[list[str] | None, typer.Option("--NH", help="Query heads.", rich_help_panel=_PANEL)]
 NHKVOption = Annotated[

@@ -11,6 +11,7 @@ from typing import Literal
 
 from autotune.build.artifact import Artifact, KernelReport
 from autotune.devices.spec import DeviceSpec
+from autotune.limits import MAX_BLOCK, MAX_GRID
 from autotune.measurement import KernelResources
 from autotune.plan import Launch, LaunchPlan
 
@@ -18,8 +19,6 @@ Limiter = Literal["threads", "blocks", "registers", "shared memory"]
 
 _REGISTER_UNIT = 256
 _PARTITIONS = 4
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_MAX_BLOCK = (1024, 1024, 64)
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ def _problems(launch: Launch, report: KernelReport | None, spec: DeviceSpec) -> 
     if report is None:
         yield "is launched but not in the compiled binary"
         return
-    for axis, size, most in zip("xyz", launch.block, _MAX_BLOCK, strict=True):
+    for axis, size, most in zip("xyz", launch.block, MAX_BLOCK, strict=True):
         if not 1 <= size <= most:
             yield f"has {size} threads along {axis}; 1 to {most} are allowed"
-    for axis, size, most in zip("xyz", launch.grid, _MAX_GRID, strict=True):
+    for axis, size, most in zip("xyz", launch.grid, MAX_GRID, strict=True):
         if not 1 <= size <= most:
             yield f"has {size} blocks along {axis}; 1 to {most} are allowed"
     if launch.threads > spec.max_threads_per_block:

@@ -17,7 +17,7 @@ from autotune.ops.locate import OpRef
 from autotune.problem import Problem
 from autotune.search.families import Families, Family
 from autotune.space import Space
-from autotune.template import SUFFIX, Template, builtin_templates, find_template, load_template
+from autotune.template import Template, builtin_templates, find_template, load_template, names_file
 from autotune.values import Value
 
 
@@ -50,7 +50,7 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
     Raises:
         UsageError: an unknown op or family, families of different ops, no op at all, or a missing reference.
     """
-    files = {text: load_template(Path(text)) for text in templates if _is_file(text)}
+    files = {text: load_template(Path(text)) for text in templates if names_file(text)}
     names = list(dict.fromkeys(template.op for template in files.values()))
     name = op or (names[0] if names else None)
     if name is None:
@@ -144,10 +144,6 @@ def _target(name: str | None) -> DeviceSpec:
 
 def _has_pycuda() -> bool:
     return importlib.util.find_spec("pycuda") is not None
-
-
-def _is_file(text: str) -> bool:
-    return text.endswith(SUFFIX) or "/" in text or Path(text).is_file()
 
 
 def _distinct(templates: Sequence[Template]) -> tuple[Template, ...]:

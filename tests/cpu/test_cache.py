@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.build.artifact import KernelReport
-from autotune.build.cache import BuildCache, Built, Recipe, default_cache_root
+from autotune.build.cache import BuildCache, Built, Recipe
 from autotune.errors import BuildError, CompileError, CompileTimeout
 from autotune.source import Include
 from tests.sources import kernel_source
@@ -220,7 +220,7 @@ def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_the_default_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "here"))
-    assert default_cache_root() == tmp_path / "here"
+    assert BuildCache().root == tmp_path / "here"
     monkeypatch.delenv("AUTOTUNE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_root() == tmp_path / "autotune"
+    assert BuildCache().root == tmp_path / "autotune"
