@@ -1,4 +1,5 @@
-// Tiles of 16-bit elements in shared memory, laid out so that neither 16-byte copies nor ldmatrix meet a bank conflict.
+// Tiles of 16-bit elements or of floats in shared memory, laid out so that neither 16-byte copies nor ldmatrix meet a
+// bank conflict.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +25,18 @@ __device__ __forceinline__ int computed_once(int x)
     return x;
 }
 
-/// Rows of COLS 16-bit elements, COLS a multiple of 16, as chunks of 16 bytes. Eight rows of one column of chunks lie
-/// in all 32 banks: either chunks change places within a row (XOR with the row number; where COLS is an odd multiple of
-/// 16 beyond 16, rows still meet in pairs), or rows are a chunk longer.
-template <int COLS_, bool SWIZZLED_>
+/// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
+/// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
+/// still meet in pairs), or rows are a chunk longer.
+template <int COLS_, bool SWIZZLED_, int ELEMENT_BYTES = 2>
 struct SharedTile {
     static constexpr int COLS = COLS_;
     static constexpr bool SWIZZLED = SWIZZLED_;
-    static_assert(COLS % 16 == 0, "rows are whole pairs of 16-byte chunks");
+    static constexpr int CHUNK_COLS = 16 / ELEMENT_BYTES;
+    static_assert(COLS % (2 * CHUNK_COLS) == 0, "rows are whole pairs of 16-byte chunks");
 
-    static constexpr int CHUNKS = COLS / 8;
-    static constexpr int ROW_BYTES = 2 * COLS + (SWIZZLED ? 0 : 16);
+    static constexpr int CHUNKS = COLS / CHUNK_COLS;
+    static constexpr int ROW_BYTES = 16 * (CHUNKS + (SWIZZLED ? 0 : 1));
     static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
     static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
 

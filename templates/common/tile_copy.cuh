@@ -21,11 +21,11 @@ struct TileCopier {
     template <class T>
     __device__ __forceinline__ const T* start(const View<T, 4>& tensor, const T* matrix, int first) const
     {
-        return matrix + (first + row()) * tensor.stride[2] + threadIdx.x % COL_PASS * 8;
+        return matrix + (first + row()) * tensor.stride[2] + threadIdx.x % COL_PASS * Tile::CHUNK_COLS;
     }
 
     /// Starts to copy ROWS rows; `from` is this thread's `start`. Rows from `rows` on become 0, so that whatever lies in
-    /// memory beyond the matrix cannot leak into products. `vectors`: the tensor allows vectors of 8 elements.
+    /// memory beyond the matrix cannot leak into products. `vectors`: the tensor allows vectors of a chunk.
     template <int ROWS, class T>
     __device__ __forceinline__ void copy(unsigned char* tile, const T* from, const View<T, 4>& tensor, int rows,
                                          bool vectors) const
@@ -33,7 +33,8 @@ struct TileCopier {
         if (vectors)
             copy_chunks<ROWS>(shared_address(tile), from, tensor.stride[2], rows - row());
         else
-            copy_elements<ROWS>(tile, from - row() * tensor.stride[2] - threadIdx.x % COL_PASS * 8, tensor, rows);
+            copy_elements<ROWS>(tile, from - row() * tensor.stride[2] - threadIdx.x % COL_PASS * Tile::CHUNK_COLS,
+                                tensor, rows);
     }
 
     template <int ROWS, class T>
@@ -44,7 +45,7 @@ struct TileCopier {
             if (ROWS % ROW_PASS != 0 && r + row() >= ROWS) break;
 #pragma unroll
             for (int c = 0; c < Tile::CHUNKS; c += COL_PASS)
-                copy_async(tile + Tile::advance(offset, c) + Tile::bytes(r), from + c * 8, r < rows);
+                copy_async(tile + Tile::advance(offset, c) + Tile::bytes(r), from + c * Tile::CHUNK_COLS, r < rows);
             from += ROW_PASS * row_stride;
         }
     }
@@ -57,7 +58,7 @@ struct TileCopier {
         for (int i = threadIdx.x; i < ROWS * Tile::COLS; i += THREADS) {
             const int r = i / Tile::COLS;
             const int col = i % Tile::COLS;
-            T* const to = reinterpret_cast<T*>(tile + Tile::offset(r, col / 8)) + col % 8;
+            T* const to = reinterpret_cast<T*>(tile + Tile::offset(r, col / Tile::CHUNK_COLS)) + col % Tile::CHUNK_COLS;
             *to = r < rows ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
         }
     }

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 CHUNK=32 DQ_WARPS_M=2 OVERLAP=False STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 SWIZZLE=True REVERSE=False PEEL=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          52b24a6d56758a4d
+// hash:          d4908b0a92e68946
 
 #include "common/async_copy.cuh"
 #include "common/gradient.cuh"

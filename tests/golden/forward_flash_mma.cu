@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False PEEL=True LAZY_RESCALE=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          82dc32158e9dde0c
+// hash:          09f192c9b2da6da3
 
 #include "common/async_copy.cuh"
 #include "common/ldmatrix.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0
 // configuration: BLOCK_M=128 BLOCK_N=64 BLOCK_K=64 WARPS_M=4 WARPS_N=1 STAGES=2 TILES_EACH=4 SWIZZLE=True MIN_BLOCKS=3 EPILOGUE=shared STORES=streaming GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d0f336cba81874c6
+// hash:          15cf947ce320b2ce
 
 #include "common/async_copy.cuh"
 #include "common/ldmatrix.cuh"

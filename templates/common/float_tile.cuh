@@ -1,0 +1,38 @@
+// Tiles of floats in shared memory as operands of tf32 products. Where the depth of a product runs along the rows of a
+// tile (Q K^T), ldmatrix reads them as it reads 16-bit ones (ldmatrix.cuh: a chunk is 4 columns in place of 8). Where it
+// runs down the rows (P V), nothing transposes 32-bit elements: lanes read vectors along the rows, and what a lane finds
+// side by side goes to different products.
+#pragma once
+
+#include "common/ldmatrix.cuh"
+#include "common/mma_tf32.cuh"
+#include "common/shared_tile.cuh"
+#include "common/types.cuh"
+
+template <int COLS, bool SWIZZLED>
+using FloatTile = SharedTile<COLS, SWIZZLED, 4>;
+
+/// This lane's place in 8 rows of a FloatTile that are read as B operands, 8 deep: rows 2t and 2t + 1 (the order in which
+/// D is an A operand, mma_tf32.cuh), columns 4g to 4g + 3 of every 32. A warp's read meets no bank conflict.
+template <class Tile>
+struct DeepRows {
+    static constexpr int OPERANDS = 4;  // of 8 columns each, from one read
+    static constexpr int COLS = 32;     // of all of them
+
+    int even = computed_once(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 4));
+    int odd = computed_once(Tile::offset(threadIdx.x % 4 * 2 + 1, threadIdx.x % 32 / 4));
+
+    /// Columns 32 * group to 32 * group + 31 of the rows from `rows` on, the address of a multiple of 8 rows of a tile.
+    /// Column n of operand j is column 4n + j of them, so that a lane's D of operands 0 to 3 is 8 neighbouring columns
+    /// from 8t on: d[j][0] is column 8t + j, d[j][1] is column 8t + 4 + j.
+    __device__ __forceinline__ void read(Tf32B (&b)[OPERANDS], const unsigned char* rows, int group) const
+    {
+        const auto low = *reinterpret_cast<const Vector<float, 4>*>(rows + Tile::advance(even, 8 * group));
+        const auto high = *reinterpret_cast<const Vector<float, 4>*>(rows + Tile::advance(odd, 8 * group));
+#pragma unroll
+        for (int j = 0; j < OPERANDS; ++j) {
+            b[j].set(0, low.at[j]);
+            b[j].set(1, high.at[j]);
+        }
+    }
+};

@@ -1,0 +1,115 @@
+// Tensor cores on fp32 operands (sm_80 and later): D (16x8) += A (16x8) B (8x8) in tf32, fp32 accumulation, one warp.
+//
+// Fragments of lane l, with g = l / 4 and t = l % 4; a register holds one element, a float's bits:
+//   A   a[0] = (g, t)   a[1] = (g + 8, t)   a[2] = (g, t + 4)   a[3] = (g + 8, t + 4)
+//   B   b[0] = (t, g)   b[1] = (t + 4, g)
+//   D   d[0..1] = (g, 2t..2t+1)   d[2..3] = (g + 8, 2t..2t+1)
+// The depth of a product may be counted in any order, if A and B agree: with column 2t of A at t and 2t + 1 at t + 4,
+// d is an A operand where it lies, {d[0], d[2], d[1], d[3]}, and B takes rows b[0] = (2t, g), b[1] = (2t + 1, g).
+//
+// A tf32 has 10 bits of mantissa. Two of them hold a float but for its last bit: x = big + small, with big = x rounded.
+// big·big + big·small + small·big is then a product about as good as fp32's ("3xTF32"): small·small, about 2^-24 of it,
+// is left out. The hardware ignores the lower 13 bits of an operand (it truncates), and truncates its sums: long
+// ones are better added up in fp32, piece by piece.
+#pragma once
+
+#include <cstdint>
+
+/// x rounded to tf32, to nearest, ties away from zero: cvt.rna.tf32.f32 for all x but NaN, which may become 0. Two
+/// instructions; that one becomes four on sm_80 to sm_90.
+__device__ __forceinline__ uint32_t tf32_rounded(float x) { return (__float_as_uint(x) + 0x1000u) & 0xffffe000u; }
+
+/// N registers of an operand as sums of two: x = big + small to 2^-23 of x. Of NaN and infinity `small` is NaN.
+template <int N>
+struct Tf32Split {
+    uint32_t big[N];
+    uint32_t small[N];
+
+    __device__ __forceinline__ void set(int i, float x)
+    {
+        big[i] = tf32_rounded(x);
+        small[i] = __float_as_uint(x - __uint_as_float(big[i]));  // exact; the hardware truncates it to tf32
+    }
+
+    /// From a fragment of floats' bits, as ldmatrix leaves them (an 8x8 matrix of 16 bits is an 8x4 one of 32).
+    __device__ __forceinline__ void set(const uint32_t (&bits)[N])
+    {
+#pragma unroll
+        for (int i = 0; i < N; ++i) set(i, __uint_as_float(bits[i]));
+    }
+};
+
+using Tf32A = Tf32Split<4>;
+using Tf32B = Tf32Split<2>;
+
+#ifdef AUTOTUNE_EMULATOR
+
+struct Tf32MmaLane {
+    float d[4];
+    uint32_t a[4];
+    uint32_t b[2];
+};
+
+inline float tf32_seen(uint32_t bits) { return __uint_as_float(bits & 0xffffe000u); }
+
+inline float toward_zero(double x)
+{
+    const float nearest = float(x);
+    if (nearest != nearest || fabs(double(nearest)) <= fabs(x)) return nearest;
+    return __uint_as_float(__float_as_uint(nearest) - 1);
+}
+
+/// Operands truncated, exact products, their sum with D truncated; the hardware's order is its own.
+inline void multiply_tf32_fragments(Tf32MmaLane* const lanes[32])
+{
+    double a[16][8], b[8][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4; ++i) a[g + i % 2 * 8][t + i / 2 * 4] = tf32_seen(lanes[lane]->a[i]);
+        for (int i = 0; i < 2; ++i) b[t + i * 4][g] = tf32_seen(lanes[lane]->b[i]);
+    }
+    for (int row = 0; row < 16; ++row) {
+        double d[8];
+        for (int col = 0; col < 8; ++col) d[col] = lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2];
+        for (int k = 0; k < 8; ++k)
+            for (int col = 0; col < 8; ++col) d[col] += a[row][k] * b[k][col];
+        for (int col = 0; col < 8; ++col)
+            lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2] = toward_zero(d[col]);
+    }
+}
+
+inline void mma_16x8x8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    Tf32MmaLane lane{{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    emulator::warp_compute<Tf32MmaLane, multiply_tf32_fragments>(lane, "mma");
+    for (int i = 0; i < 4; ++i) d[i] = lane.d[i];
+}
+
+#else
+
+/// The bare instruction, one product of tf32 operands.
+__device__ __forceinline__ void mma_16x8x8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+/// d[m][first + n] += a[m] b[n] by three products, the small ones first. Tiles take turns, so that a sum does not wait
+/// for the one before it.
+template <int M, int N, int ALL>
+__device__ __forceinline__ void multiply_tf32x3(float (&d)[M][ALL][4], int first, const Tf32A (&a)[M],
+                                                const Tf32B (&b)[N])
+{
+#pragma unroll
+    for (int product = 0; product < 3; ++product)
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int m = 0; m < M; ++m)
+                mma_16x8x8_tf32(d[m][first + n], product == 0 ? a[m].small : a[m].big,
+                                product == 1 ? b[n].small : b[n].big);
+}
