@@ -247,11 +247,14 @@ class PythonDevice:
         self.uploads += self._buffers[name][0].role == "input"
         self._buffers[name][1][...] = data
 
-    def poison(self, name: str) -> None:
-        self._buffers[name][1].view(np.uint8)[...] = 0xFF
+    def poison(self, name: str, byte: int = 0xFF) -> None:
+        self._buffers[name][1].view(np.uint8)[...] = byte
 
     def download(self, name: str) -> NDArray[Any]:
         return self._buffers[name][1].copy()
+
+    def equals(self, name: str, data: NDArray[Any]) -> bool:
+        return self._buffers[name][1].tobytes() == data.tobytes()
 
     def load(self, artifact: Artifact, plan: LaunchPlan) -> PythonProgram:
         return PythonProgram(KERNELS[artifact.key])

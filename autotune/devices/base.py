@@ -48,11 +48,14 @@ class Device(Protocol):
     def upload(self, name: str, data: NDArray[Any]) -> None:
         """Copy a 1-D array of the buffer's element type and length into it."""
 
-    def poison(self, name: str) -> None:
-        """Fill with 0xFF bytes, which is NaN in every floating dtype."""
+    def poison(self, name: str, byte: int = 0xFF) -> None:
+        """Fill with one byte: with 0xFF, NaN in every floating dtype, or with another one."""
 
     def download(self, name: str) -> NDArray[Any]:
         """The buffer's content as a 1-D array of its element type (`autotune.dtypes.numpy_dtype`)."""
+
+    def equals(self, name: str, data: NDArray[Any]) -> bool:
+        """Whether the buffer holds exactly the bytes of a contiguous 1-D array of its element type and length."""
 
     def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
         """Load a binary and prepare its kernels (shared-memory limits).

@@ -15,6 +15,7 @@ from autotune.devices._library import EmulatorLibrary, Failure
 from autotune.devices.base import Program, TimingBudget
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.spec import DeviceSpec
+from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
 from autotune.dtypes import numpy_dtype
 from autotune.errors import LaunchError
@@ -81,14 +82,19 @@ class CpuDevice:
             raise LaunchError(f"buffer {name} holds {buffer.elements} {buffer.dtype}, got {data.shape} {data.dtype}")
         memory.array(dtype)[:] = data
 
-    def poison(self, name: str) -> None:
-        """Fill with NaN."""
-        self._held(name)[1].fill(_NOT_A_NUMBER)
+    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
+        """Fill with NaN, or with another byte."""
+        self._held(name)[1].fill(byte)
 
     def download(self, name: str) -> NDArray[Any]:
         """A copy of the buffer's content as a 1-D array of its element type."""
         buffer, memory = self._held(name)
         return memory.array(numpy_dtype(buffer.dtype)).copy()
+
+    def equals(self, name: str, data: NDArray[Any]) -> bool:
+        """Whether the buffer holds exactly the bytes of a contiguous 1-D array."""
+        buffer, memory = self._held(name)
+        return same_bits(memory.array(numpy_dtype(buffer.dtype)), data)
 
     def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
         """Load an emulated binary; its launches are held to the limits of the GPU in question.

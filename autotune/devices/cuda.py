@@ -18,6 +18,7 @@ from autotune.devices.cuda_program import CudaProgram, load_program, translated
 from autotune.devices.detect import driver_version, gpu_count, present_gpu
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.nvml import driver_release, read_state
+from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
 from autotune.dtypes import numpy_dtype
 from autotune.errors import DeviceMissing, LaunchError
@@ -52,6 +53,7 @@ class CudaDevice:
         self.identity = DeviceIdentity("cuda", spec)
         self._buffers: dict[str, tuple[Buffer, Any]] = {}
         self._flush: tuple[int, Any] | None = None
+        self._staging = Staging(lambda nbytes: self._driver.pagelocked_empty(nbytes, np.uint8))
         try:
             self._driver.init()
             device = self._driver.Device(index)
@@ -101,21 +103,27 @@ class CudaDevice:
             with self._translated(f"cannot upload {name}"):
                 self._driver.memcpy_htod(memory, np.ascontiguousarray(data).view(np.uint8))
 
-    def poison(self, name: str) -> None:
-        """Fill with NaN."""
+    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
+        """Fill with NaN, or with another byte."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot fill {name}"):
-            self._memset(memory, _NOT_A_NUMBER, buffer.nbytes, self._stream)()
+            self._memset(memory, byte, buffer.nbytes, self._stream)()
 
     def download(self, name: str) -> NDArray[Any]:
         """The buffer's content as a 1-D array of its element type."""
         buffer, memory = self._held(name)
-        data = np.empty(buffer.nbytes, np.uint8)
-        if buffer.nbytes:
-            with self._translated(f"cannot download {name}"):
-                self._stream.synchronize()
-                self._driver.memcpy_dtoh(data, memory)
-        return data.view(numpy_dtype(buffer.dtype))
+        with self._translated(f"cannot download {name}"):
+            self._stream.synchronize()
+            return self._staging.read(buffer.nbytes, self._fetch(memory)).view(numpy_dtype(buffer.dtype))
+
+    def equals(self, name: str, data: NDArray[Any]) -> bool:
+        """Whether the buffer holds exactly the bytes of a contiguous 1-D array."""
+        buffer, memory = self._held(name)
+        if data.nbytes != buffer.nbytes:
+            return False
+        with self._translated(f"cannot read {name}"):
+            self._stream.synchronize()
+            return self._staging.equals(data, self._fetch(memory))
 
     def load(self, artifact: Artifact, plan: LaunchPlan) -> Program:
         """Load a cubin and raise its kernels' shared-memory limits to what the plan asks for.
@@ -164,7 +172,7 @@ class CudaDevice:
             return
         self._flush = None
         self._stream = None
-        for step in (self._buffers.clear, self._context.pop):
+        for step in (self._staging.close, self._buffers.clear, self._context.pop):
             with contextlib.suppress(self._driver.Error):
                 step()
         self._context = None
@@ -211,6 +219,9 @@ class CudaDevice:
             self._flush = None
             self._flush = (nbytes, self._allocate_bytes(nbytes, "the L2 flush"))
         return self._memset(self._flush[1], 0, nbytes, self._stream)
+
+    def _fetch(self, memory: Any) -> Fetch:
+        return lambda piece, start: self._driver.memcpy_dtoh(piece, int(memory) + start)
 
     def _allocate_bytes(self, nbytes: int, what: str) -> Any:
         try:

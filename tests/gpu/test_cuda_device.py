@@ -134,6 +134,22 @@ def test_poison_is_nan_in_every_element(device: CudaDevice, dtype: str) -> None:
     assert np.isnan(device.download("a").astype(np.float32)).all()
 
 
+@pytest.mark.parametrize("elements", [0, 1, 1001, (16 << 20) // 4, (80 << 20) // 4 + 3])
+def test_contents_are_compared_bit_for_bit(device: CudaDevice, elements: int) -> None:
+    device.allocate(buffers(a=elements))
+    data = np.random.default_rng(0).standard_normal(elements).astype(np.float32)
+    device.upload("a", data)
+    assert device.equals("a", data)
+    assert device.download("a").tobytes() == data.tobytes()
+    assert not device.equals("a", np.append(data, np.float32(0)))
+    for at in {0, elements // 2, elements - 1} if elements else ():
+        other = data.copy()
+        other[at] = -other[at]
+        assert not device.equals("a", other)
+    device.poison("a", 0x55)
+    assert (device.download("a").view(np.uint8) == 0x55).all()
+
+
 def test_allocation_keeps_what_is_unchanged(device: CudaDevice) -> None:
     device.allocate(buffers(a=16, b=16))
     device.upload("a", np.arange(16, dtype=np.float32))
