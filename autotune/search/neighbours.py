@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from autotune.candidate import Candidate
+from autotune.dtypes import numpy_dtype
+from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.search.families import Families
 from autotune.search.records import Records
@@ -13,20 +15,50 @@ from autotune.store.shipped import shipped_winners
 MOST = 3
 """How many winners of other problems are tried first."""
 
+RUNNERS_UP = 4
+"""How many others of the nearest problem are tried after them."""
+
+CLOSE = 1.1
+"""How much slower than its problem's fastest a runner-up may be."""
+
 
 def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tuple[Candidate, ...]:
-    """Winners of the nearest problems on this GPU that are valid here, nearest first; shipped ones included.
+    """What was fast for the nearest problems on this GPU and is valid here; shipped winners included.
 
-    Problems that differ in one of the fields `exact` (dtype, head size, mask) are not near.
+    Winners of problems that agree in the fields `exact` (dtype, head size, mask, layout) come first, nearest first;
+    then the runners-up of the nearest one that was searched here; then, where winners are few, those of problems that
+    differ in the mask, the layout or the element type.
     """
+    known = list(_winners(records))
+    alike = _nearest([(p, c) for p, c in known if _alike(p, records.problem, exact)], records, exact)
+    akin = _nearest([(p, c) for p, c in known if _akin(p, records.problem, exact)], records, exact)
+    winners = _valid((candidate for _, candidate in alike), families)[:MOST]
+    runners = [c for c in _runners_up(alike, records, families) if c not in winners][:RUNNERS_UP]
+    others = [c for c in _valid((candidate for _, candidate in akin), families) if c not in winners]
+    return tuple(dict.fromkeys([*winners, *runners, *others[: MOST - len(winners)]]))
+
+
+def _nearest(
+    found: list[tuple[Problem, Candidate]], records: Records, exact: Sequence[str]
+) -> list[tuple[Problem, Candidate]]:
     here = place(records.problem, exact)
-    near = sorted(
-        ((math.dist(here, place(problem, exact)), candidate) for problem, candidate in _winners(records)
-         if _alike(problem, records.problem, exact)),
-        key=lambda pair: pair[0],
-    )  # fmt: skip
-    current = (_current(candidate, families) for _, candidate in near)
-    return tuple(dict.fromkeys(candidate for candidate in current if candidate is not None))[:MOST]
+    return sorted(found, key=lambda pair: math.dist(here, place(pair[0], exact)))
+
+
+def _valid(candidates: Iterator[Candidate], families: Families) -> list[Candidate]:
+    current = (_current(candidate, families) for candidate in candidates)
+    return list(dict.fromkeys(candidate for candidate in current if candidate is not None))
+
+
+def _runners_up(alike: list[tuple[Problem, Candidate]], records: Records, families: Families) -> list[Candidate]:
+    """The fastest trials of the nearest problem that has any here, fastest first."""
+    for problem in dict.fromkeys(problem for problem, _ in alike if problem != records.problem):
+        trials = records.store.measurements(problem, records.identity.name, outcome=Outcome.OK, stage="trial")
+        timed = sorted((trial.measurement.ms or math.inf, trial.id, trial.candidate) for trial in trials)
+        close = [candidate for ms, _, candidate in timed if ms <= CLOSE * timed[0][0]]
+        if close:
+            return _valid(iter(close), families)
+    return []
 
 
 def _current(candidate: Candidate, families: Families) -> Candidate | None:
@@ -47,3 +79,10 @@ def _winners(records: Records) -> Iterator[tuple[Problem, Candidate]]:
 
 def _alike(a: Problem, b: Problem, exact: Sequence[str]) -> bool:
     return all(a[name] == b[name] for name in exact)
+
+
+def _akin(a: Problem, b: Problem, exact: Sequence[str]) -> bool:
+    """Whether configurations good for one may be good for the other: equal sizes, another mask, layout or element type
+    of the same width."""
+    sizes = (name for name in exact if isinstance(b[name], int) and not isinstance(b[name], bool))
+    return numpy_dtype(a.dtype).itemsize == numpy_dtype(b.dtype).itemsize and all(a[name] == b[name] for name in sizes)
