@@ -18,7 +18,7 @@ struct Known {
 template <class Tile, int M, bool IN_REGISTERS>
 struct OwnRows {
     SharedAddress row;  // of this lane, for ldmatrix
-    uint32_t kept[IN_REGISTERS ? Tile::COLS / 16 : 1][M][4];
+    uint32_t kept[IN_REGISTERS ? Tile::CHUNKS / 2 : 1][M][4];
 
     __device__ __forceinline__ explicit OwnRows(SharedAddress lane_row) : row(lane_row) {}
 
@@ -27,11 +27,11 @@ struct OwnRows {
     {
         if constexpr (IN_REGISTERS) {
 #pragma unroll
-            for (int step = 0; step < Tile::COLS / 16; ++step) read(kept[step], step);
+            for (int step = 0; step < Tile::CHUNKS / 2; ++step) read(kept[step], step);
         }
     }
 
-    /// Columns from 16 * step on.
+    /// Chunks 2 * step and 2 * step + 1: 16 columns, or 8 of floats.
     __device__ __forceinline__ void read(uint32_t (&to)[M][4], int step) const
     {
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
 #pragma unroll
             for (int e = 0; e < 4; ++e) acc[m][n][e] = 0.0f;
 #pragma unroll
-    for (int step = 0; step < Tile::COLS / 16; ++step) {
+    for (int step = 0; step < Tile::CHUNKS / 2; ++step) {
         uint32_t fresh[M][4];
         if constexpr (!IN_REGISTERS) own.read(fresh, step);
         const auto& a = IN_REGISTERS ? own.kept[IN_REGISTERS ? step : 0] : fresh;
