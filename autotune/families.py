@@ -72,7 +72,7 @@ class Families:
 
 def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[bool, float, int, int, str, Candidate]:
     space = Space(template, problem, spec)
-    config = template.defaults if space.why_not(template.defaults) is None else space.default()
+    config = space.default()
     op = get_op(problem.op)
     plan = make_plan(template, op, problem, space.namespace(config))
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")

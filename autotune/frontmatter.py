@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.errors import TemplateError
 from autotune.expressions import Expression
+from autotune.suggestion import Suggestion, read_suggestions
 from autotune.values import DTYPE_SIZE, Value
 
 _OPENING = "{#---"
@@ -15,7 +16,7 @@ _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions"}
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class FrontMatter:
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
     historical: bool = False
+    suggestions: tuple[Suggestion, ...] = ()
 
 
 def split_template(text: str, where: str) -> tuple[str, str]:
@@ -155,6 +157,7 @@ class _Reader:
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
             historical=self._historical(),
+            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
         )
 
     def _text(self, key: str, default: str | None = None) -> str:

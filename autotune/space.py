@@ -149,19 +149,35 @@ class Space:
         self._require_any()
         return self[int(generator.integers(self.size))]
 
-    def default(self) -> dict[str, Value]:
-        """The family's default where it is valid, else the valid one with most values in common with it.
+    def starts(self) -> tuple[dict[str, Value], ...]:
+        """What the family suggests for this problem and device, as far as it is valid, best first; then its default.
+
+        Where none of them is valid, the valid configuration with most values in common with the first.
 
         Raises:
             NoFeasibleConfiguration: there is none.
         """
-        default = self.template.defaults
-        if self.contains(default):
-            return default
+        wanted = [{**self.template.defaults, **dict(values)} for values in self._suggested()]
+        wanted.append(self.template.defaults)
+        distinct = {tuple(config.items()): config for config in wanted}
+        valid = tuple(config for config in distinct.values() if self.why_not(config) is None)
+        return valid or (self._nearest(wanted[0]),)
+
+    def default(self) -> dict[str, Value]:
+        """The first of `starts`. Raises as it does."""
+        return self.starts()[0]
+
+    def _suggested(self) -> Iterator[tuple[tuple[str, Value], ...]]:
+        with self.template.named_errors():
+            for suggestion in self.template.front.suggestions:
+                if suggestion.when({**self.problem.fields, "device": self.spec}):
+                    yield suggestion.values
+
+    def _nearest(self, config: Config) -> dict[str, Value]:
         self._require_any()
         columns = np.unravel_index(self._valid, self._shape)
         agreement = sum(
-            (column == p.values.index(default[p.name])).astype(int)
+            (column == p.values.index(config[p.name])).astype(int)
             for column, p in zip(columns, self.template.parameters, strict=True)
         )
         return self[int(np.argmax(agreement))]

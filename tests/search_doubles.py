@@ -48,8 +48,8 @@ class ListSpace:
     def sample(self, rng: np.random.Generator) -> dict[str, Value]:
         return self._valid[int(rng.integers(self.size))]
 
-    def default(self) -> dict[str, Value]:
-        return self._valid[0]
+    def starts(self) -> list[dict[str, Value]]:
+        return self._valid[:1]
 
     def why_not(self, config: Config) -> str | None:
         return None if self.contains(config) else "the predicate says no"
@@ -133,7 +133,7 @@ def engine(
     joint = Families(families)
     return Engine(
         joint, Ledger(), records, evaluator, Clock(Budget(trials, timeout_s)), np.random.default_rng(seed),
-        lambda seen: make_strategy(sampler, joint, seen, seed), first=joint.defaults(), startup=startup,
+        lambda seen: make_strategy(sampler, joint, seen, seed), first=joint.starts(), startup=startup,
     )  # fmt: skip
 
 

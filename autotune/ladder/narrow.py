@@ -15,7 +15,7 @@ Pins = Mapping[str, Value | tuple[Value, ...]]
 def narrowed(template: Template, pins: Pins) -> Template:
     """The same family (name and hash are kept) with fewer values for the parameters pinned.
 
-    A default that is not among the values left gives way to the first of them.
+    A default that is not among the values left gives way to the first of them, a suggested value to the default.
 
     Raises:
         TemplateError: no such parameter, or a value that it does not take.
@@ -29,7 +29,10 @@ def narrowed(template: Template, pins: Pins) -> Template:
         (name, default if default in parameters[name].values else parameters[name].values[0])
         for name, default in template.front.defaults
     )
-    return replace(template, front=replace(template.front, parameters=tuple(parameters.values()), defaults=defaults))
+    known = {name: parameter.values for name, parameter in parameters.items()}
+    suggestions = tuple(suggestion.keeping(known) for suggestion in template.front.suggestions)
+    front = replace(template.front, parameters=tuple(parameters.values()), defaults=defaults, suggestions=suggestions)
+    return replace(template, front=front)
 
 
 def _narrow(family: str, parameter: Parameter, pinned: Value | tuple[Value, ...]) -> Parameter:

@@ -46,7 +46,7 @@ def first_candidates(subject: Subject, problem: Problem, spec: DeviceSpec, optio
     """
     families = choose_families(subject.templates, problem, spec)
     count = min(options.trials or STARTUP, STARTUP)
-    chosen = list(families.defaults())[:count]
+    chosen = list(families.starts())[:count]
     rng = np.random.default_rng(options.seed)
     while len(chosen) < count:
         candidate = families.unseen(rng, set(chosen).__contains__)

@@ -1,5 +1,6 @@
 """The joint space of a search: the valid configurations of every family that supports the problem."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,8 +29,8 @@ class SpaceLike(Protocol):
     def sample(self, rng: np.random.Generator) -> dict[str, Value]:
         """A random valid configuration."""
 
-    def default(self) -> dict[str, Value]:
-        """The family's default, or the valid configuration nearest to it."""
+    def starts(self) -> Sequence[dict[str, Value]]:
+        """What the family would have tried first, best first; at least one."""
 
     def why_not(self, config: Config) -> str | None:
         """Why a configuration is not valid; None when it is."""
@@ -87,9 +88,10 @@ class Families:
         space, config = self._families[candidate.template].space, candidate.config
         return None if space.contains(config) else space.why_not(config) or "it is not in the valid space"
 
-    def defaults(self) -> tuple[Candidate, ...]:
-        """Each family's default configuration."""
-        return tuple(family.candidate(family.space.default()) for family in self)
+    def starts(self) -> tuple[Candidate, ...]:
+        """What the families would have tried first: the first of each, then the second of each, and so on."""
+        rounds = itertools.zip_longest(*([family.candidate(c) for c in family.space.starts()] for family in self))
+        return tuple(candidate for turn in rounds for candidate in turn if candidate is not None)
 
     def candidates(self) -> Iterator[Candidate]:
         """Every valid candidate, family by family."""

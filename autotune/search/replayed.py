@@ -43,9 +43,9 @@ class RecordedConfigs:
         """A random valid configuration."""
         return self._valid[int(rng.integers(self.size))]
 
-    def default(self) -> dict[str, Value]:
+    def starts(self) -> list[dict[str, Value]]:
         """The recording names none: its first valid configuration."""
-        return self._valid[0]
+        return self._valid[:1]
 
     def why_not(self, config: Config) -> str | None:
         """A recording knows no reasons."""

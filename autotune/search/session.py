@@ -120,9 +120,9 @@ class Session:
         )  # fmt: skip
 
     def _first(self) -> tuple[Candidate, ...]:
-        """Each family's default, and what won nearby."""
+        """What each family suggests, its default, and what won nearby."""
         exact = get_op(self.records.problem.op).exact_fields
-        return (*self.families.defaults(), *neighbours(self.records, self.families, exact))
+        return (*self.families.starts(), *neighbours(self.records, self.families, exact))
 
     def _rule_out(self, candidate: Candidate, why: str) -> None:
         measurement = Measurement(Outcome.INFEASIBLE, why)
