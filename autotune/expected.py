@@ -13,13 +13,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.dtypes import numpy_dtype
-from autotune.ops.base import Op
+from autotune.dtypes import epsilon, numpy_dtype
+from autotune.ops.base import Arrays, Op
 from autotune.plan import TensorSpec
 from autotune.problem import Problem
 
-FLOP_BUDGET = 1e11
-"""Largest problem (in the op's flops) whose reference is computed in full; longer ones are sampled by units."""
+FLOP_BUDGET = 2e10
+"""Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
+
+_FEWEST = 2
+_SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 SLACK = 32 * 2.0**-23
 """The bound's absolute part, relative to the largest reference: 32 fp32 roundings of a long accumulation."""
@@ -29,7 +32,6 @@ SLACK = 32 * 2.0**-23
 class ExpectedUnit:
     """One independently checkable piece: reference and bound of each output, by name."""
 
-    index: int
     reference: Mapping[str, NDArray[np.float64]]
     bound: Mapping[str, float]
 
@@ -39,40 +41,56 @@ class Expectation:
     """All that verification needs to know about a problem.
 
     `images` holds each input storage as a 1-D array, NaN wherever no tensor lies; `outputs` the output tensors.
+    Unit i of the problem is to be as `units[sources[i]]`.
     """
 
     problem: Problem
     images: Mapping[str, NDArray[Any]]
     outputs: tuple[TensorSpec, ...]
     units: tuple[ExpectedUnit, ...]
-    units_total: int
+    sources: tuple[int, ...]
 
 
 def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET) -> Expectation:
-    """Inputs from `op.inputs(problem, seed)`, references and bounds of all units (or of sampled whole ones).
+    """Inputs, references and bounds. All units of a result are expected, however long the problem.
+
+    Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
+    random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
 
     The bound of an output is taken per unit: k * max|low_precision - reference| + SLACK * max|reference|, with
-    k the op's `error_factor`, plus the op's `noise`.
+    k the op's `error_factor`, plus the op's `noise`. The first maximum counts as no less than one rounding of the
+    largest element: in a unit of few elements it may be smaller by luck.
     """
-    inputs = op.inputs(problem, seed)
     tensors = op.tensors(problem)
-    total = op.units(problem)
-    indices = sample_units(total, op.flops(problem), seed, flop_budget)
+    sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
+    inputs, pieces = _inputs(op, problem, seed, sources)
     with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
-        units = tuple(pool.map(lambda index: _unit(op, problem, inputs, index), indices))
+        units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
-    return Expectation(problem, storage_images(tensors, inputs), outputs, units, total)
+    return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
 
 
-def sample_units(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
-    """All units when the whole costs no more than `budget` flops; else the first, the last and random others."""
-    keep = total if flops <= budget else max(3, int(total * budget / flops))
-    if keep >= total:
+def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
+    """For each unit the number of the values that it has: its own, unless the whole costs more than `budget` flops."""
+    different = total if flops <= budget else max(_FEWEST, int(total * budget / flops))
+    if different >= total:
         return tuple(range(total))
-    chosen = {0, total - 1}
-    others = np.random.default_rng(seed).permutation(np.arange(1, total - 1))
-    chosen.update(int(index) for index in others[: keep - 2])
-    return tuple(sorted(chosen))
+    dealt = np.random.default_rng(seed).permutation(np.arange(total) % different)
+    return tuple(int(source) for source in dealt)
+
+
+def _inputs(op: Op, problem: Problem, seed: int, sources: tuple[int, ...]) -> tuple[Arrays, list[Arrays]]:
+    """The problem's inputs, and those of each different unit."""
+    if len(set(sources)) == len(sources):
+        inputs = op.inputs(problem, seed)
+        return inputs, [op.unit(problem, dict(inputs), index) for index in range(len(sources))]
+    small = op.unit_problem(problem)
+    pieces = [op.inputs(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
+    whole = {t.name: np.empty(t.shape, numpy_dtype(t.dtype)) for t in op.tensors(problem) if t.role == "input"}
+    for index, source in enumerate(sources):
+        for name, place in op.unit(problem, whole, index).items():
+            place[...] = pieces[source][name]
+    return whole, pieces
 
 
 def tensor_view(storage: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
@@ -123,21 +141,23 @@ def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray
     return images
 
 
-def _unit(op: Op, problem: Problem, inputs: Mapping[str, NDArray[Any]], index: int) -> ExpectedUnit:
-    piece = op.unit(problem, dict(inputs), index)
+def _unit(op: Op, problem: Problem, piece: Arrays) -> ExpectedUnit:
     small = op.unit_problem(problem)
     reference = op.reference(small, piece)
     rounded = op.low_precision(small, piece)
     noise = op.noise(small, piece)
+    roundoff = {tensor.name: epsilon(tensor.dtype) / 2 for tensor in op.tensors(small) if tensor.role == "output"}
     bound = {
-        name: _bound(op.error_factor, rounded[name], exact) + noise.get(name, 0.0) for name, exact in reference.items()
+        name: _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
+        for name, exact in reference.items()
     }
-    return ExpectedUnit(index, reference, bound)
+    return ExpectedUnit(reference, bound)
 
 
-def _bound(factor: float, rounded: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
+def _bound(factor: float, rounded: NDArray[np.float64], exact: NDArray[np.float64], roundoff: float) -> float:
     finite = np.isfinite(exact) & np.isfinite(rounded)
     if not finite.any():
         return 0.0
     error = np.abs(rounded[finite] - exact[finite]).max()
-    return float(factor * error + SLACK * np.abs(exact[finite]).max())
+    largest = np.abs(exact[finite]).max()
+    return float(factor * max(error, roundoff * largest) + SLACK * largest)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autotune.build.artifact import Artifact
 from autotune.devices.base import Device, Program, TimingBudget
 from autotune.errors import LaunchError
-from autotune.expected import Expectation, ExpectedUnit, covered, tensor_view
+from autotune.expected import Expectation, covered, tensor_view
 from autotune.measurement import OutputCheck, Timing, Verification
 from autotune.ops.base import Op
 from autotune.outcome import Outcome
@@ -23,6 +23,9 @@ Storages = Mapping[str, NDArray[Any]]
 """Downloaded buffers by name, 1-D."""
 
 _WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
+
+_FINAL_SECONDS = 0.2  # a finalist's rounds are several
+_COLD_FACTOR, _COLD_MS = 1.25, 0.1  # how much slower a first run may be than the limit for warm ones
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Verdict:
 class Bench:
     """A device with one problem's inputs on it; evaluates candidates one after the other.
 
-    Inputs stay on the device between candidates and are checked to be unchanged after each.
+    Inputs stay on the device between candidates and are checked to be unchanged after each that is verified: all but
+    those whose first run is so slow that they cannot win.
     """
 
     def __init__(self, device: Device, op: Op, expectation: Expectation) -> None:
@@ -46,6 +50,7 @@ class Bench:
         self._op = op
         self._expected = expectation
         self._uploaded: dict[str, Buffer] = {}
+        self._trusted = True  # the inputs on the device have been compared since the last run
         self._covered: dict[str, NDArray[np.bool_] | None] = {}
 
     def evaluate(self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
@@ -75,12 +80,22 @@ class Bench:
         try:
             self._place(plan)
             with closing(self._device.load(artifact, plan)) as program:
-                return self._device.time(program, plan, TimingBudget())
+                return self._device.time(program, plan, TimingBudget(max_seconds=_FINAL_SECONDS))
         except LaunchError:
             return None
 
     def _judge(self, program: Program, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
+        took = self._run_poisoned(program, plan)
+        if took is not None and budget is not None and _hopeless(took, budget):
+            self._trusted = False
+            return Verdict(Outcome.PRUNED, f"given up after its first run, unverified: {took:.4g} ms", _one_run(took))
         verification, message, outputs = self._verify(program, plan)
+        if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
+            self._uploaded.clear()
+            self._place(plan)
+            self._run_poisoned(program, plan)
+            verification, message, outputs = self._verify(program, plan)
+        self._trusted = True
         if message:
             return Verdict(Outcome.WRONG_RESULT, message, None, verification)
         if budget is None:
@@ -92,17 +107,20 @@ class Bench:
         outcome, message = judge_timing(timing, budget)
         return Verdict(outcome, message, None if outcome is Outcome.LAUNCH_ERROR else timing, verification)
 
-    def _verify(self, program: Program, plan: LaunchPlan) -> tuple[Verification, str, Storages]:
-        """Run twice and compare every element; the text says what is wrong, empty when all is right.
-
-        Outputs and workspaces are NaN before the first run. Before the second one outputs hold finite values that
-        are far from right, and workspaces what the first run left: kernels that add to what is there, blend it in,
-        or write only what has not been written yet are caught. The outputs returned are those of the first run.
-        """
+    def _run_poisoned(self, program: Program, plan: LaunchPlan) -> float | None:
+        """Run over outputs and workspaces of NaN; milliseconds where the device can tell."""
         for buffer in plan.buffers:
             if buffer.role != "input":
                 self._device.poison(buffer.name)
-        self._device.run(program, plan)
+        return self._device.run(program, plan)
+
+    def _verify(self, program: Program, plan: LaunchPlan) -> tuple[Verification, str, Storages]:
+        """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
+
+        Outputs and workspaces were NaN before the first run. Before the second one outputs hold finite values that
+        are far from right, and workspaces what the first run left: kernels that add to what is there, blend it in,
+        or write only what has not been written yet are caught. The outputs returned are those of the first run.
+        """
         outputs = self._outputs(plan)
         verification, message = self._compare(plan, outputs)
         if not message:
@@ -155,13 +173,14 @@ class Bench:
         expected = self._expected
         got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in expected.outputs}
         with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
-            per_unit = list(pool.map(lambda unit: self._check_unit(unit, got), expected.units))
+            per_unit = list(pool.map(lambda index: self._check_unit(index, got), range(len(expected.sources))))
         checks = tuple(_worst([unit[name] for unit in per_unit]) for name in got)
-        verification = Verification(expected.problem.key, checks, len(expected.units), expected.units_total)
+        verification = Verification(expected.problem.key, checks, len(per_unit), len(expected.sources))
         return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(plan, storages)
 
-    def _check_unit(self, unit: ExpectedUnit, got: dict[str, NDArray[Any]]) -> dict[str, OutputCheck]:
-        piece = self._op.unit(self._expected.problem, got, unit.index)
+    def _check_unit(self, index: int, got: dict[str, NDArray[Any]]) -> dict[str, OutputCheck]:
+        unit = self._expected.units[self._expected.sources[index]]
+        piece = self._op.unit(self._expected.problem, got, index)
         return {
             name: _located(compare(name, piece[name], reference, unit.bound[name]), got[name], piece[name])
             for name, reference in unit.reference.items()
@@ -198,16 +217,23 @@ def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound:
 
     NaN and Inf count as `not_finite`, except an infinity that the reference has at the same place.
     """
-    value = got.astype(np.float64)
-    finite = np.isfinite(reference)
-    bad = np.where(finite, ~np.isfinite(value), value != reference)
-    with np.errstate(invalid="ignore"):
-        error = np.where(finite & ~bad, np.abs(value - reference), 0.0)
-    if value.size == 0:
+    if got.size == 0:
         return OutputCheck(name, 0.0, bound, 0)
-    worst = int(bad.argmax()) if bad.any() else int(error.argmax())
-    at = tuple(int(axis) for axis in np.unravel_index(worst, value.shape))
-    return OutputCheck(name, float(error.max()), bound, int(bad.sum()), at)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.subtract(got, reference, dtype=np.float64, casting="unsafe")
+    np.abs(error, out=error)
+    bad = 0
+    if not np.isfinite(error.max()):  # NaN counts as the largest
+        wrong = _not_finite(got.astype(np.float64), reference)
+        error[~np.isfinite(error)] = 0.0
+        bad = int(wrong.sum())
+    worst = int(wrong.argmax()) if bad else int(error.argmax())
+    at = tuple(int(axis) for axis in np.unravel_index(worst, got.shape))
+    return OutputCheck(name, float(error.max()), bound, bad, at)
+
+
+def _not_finite(value: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.where(np.isfinite(reference), ~np.isfinite(value), value != reference)
 
 
 def describe(check: OutputCheck) -> str:
@@ -227,6 +253,16 @@ def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
     if limit is not None and timing.min_ms > limit:
         return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {limit:.4g} ms"
     return Outcome.OK, ""
+
+
+def _hopeless(first_run_ms: float, budget: TimingBudget) -> bool:
+    """Whether even the first run, which is cold, was too slow by far."""
+    limit = budget.give_up_above_ms
+    return limit is not None and first_run_ms > _COLD_FACTOR * limit + _COLD_MS
+
+
+def _one_run(ms: float) -> Timing:
+    return Timing("measured", ms, ms, ms, ms, 1, "events, one cold run")
 
 
 def _worst(checks: Sequence[OutputCheck]) -> OutputCheck:

@@ -259,11 +259,12 @@ class PythonDevice:
     def load(self, artifact: Artifact, plan: LaunchPlan) -> PythonProgram:
         return PythonProgram(KERNELS[artifact.key])
 
-    def run(self, program: PythonProgram, plan: LaunchPlan) -> None:
+    def run(self, program: PythonProgram, plan: LaunchPlan) -> float | None:
         storages = {name: array for name, (_, array) in self._buffers.items()}
         views = {t.name: tensor_view(storages[t.storage], t) for t in OP.tensors(self.problem)}
         with np.errstate(all="ignore"):
             program.kernel(views, storages)
+        return None
 
     def time(self, program: PythonProgram, plan: LaunchPlan, budget: TimingBudget) -> Timing:
         self.run(program, plan)

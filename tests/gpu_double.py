@@ -42,7 +42,7 @@ class GpuDouble(PythonDevice):
         found = re.findall(r"constexpr int (\w+) = (\d+);", artifact.source_path.read_text())
         return SourceProgram(right, {name: int(value) for name, value in found})
 
-    def run(self, program: PythonProgram, plan: LaunchPlan) -> None:
+    def run(self, program: PythonProgram, plan: LaunchPlan) -> float | None:
         assert isinstance(program, SourceProgram)
         fault = program.constants["FAULT"]
         self._say(f"run {program.constants['SIZE']} {fault}")
@@ -54,6 +54,7 @@ class GpuDouble(PythonDevice):
             time.sleep(0.01)
         x, y = (self._buffers[name][1].reshape(16, 16) for name in ("x", "y"))
         y[...] = np.tril(x * np.float32(0.5))
+        return None
 
     def time(self, program: PythonProgram, plan: LaunchPlan, budget: TimingBudget) -> Timing:
         assert isinstance(program, SourceProgram)

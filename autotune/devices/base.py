@@ -64,8 +64,8 @@ class Device(Protocol):
             LaunchError: the device refuses it; for shared memory the message says asked and available.
         """
 
-    def run(self, program: Program, plan: LaunchPlan) -> None:
-        """All steps of the plan once, then synchronise.
+    def run(self, program: Program, plan: LaunchPlan) -> float | None:
+        """All steps of the plan once, then synchronise; the device's milliseconds, if they mean anything.
 
         Raises:
             LaunchError: a step failed.

@@ -133,16 +133,14 @@ class CudaDevice:
         """
         return load_program(self._driver, artifact, plan, self.identity.spec)
 
-    def run(self, program: Program, plan: LaunchPlan) -> None:
-        """All steps of the plan once, then synchronise.
+    def run(self, program: Program, plan: LaunchPlan) -> float:
+        """All steps of the plan once, then synchronise; milliseconds on the GPU.
 
         Raises:
             LaunchError: a step failed.
         """
         with self._translated(_what(plan)):
-            for command in self._commands(program, plan, self._stream):
-                command()
-            self._stream.synchronize()
+            return self._sample([_nothing, *self._commands(program, plan, self._stream)], 1)[0]
 
     def enqueue(self, program: Program, plan: LaunchPlan, addresses: Mapping[str, int]) -> None:
         """All steps once on the legacy default stream, without waiting; `addresses` go before buffers of this device.

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from autotune.devices.base import TimingBudget
-from autotune.expected import covered, expect, load, sample_units, save, tensor_view
+from autotune.expected import covered, expect, load, save, tensor_view, unit_sources
 from autotune.measure import Bench, Verdict, compare
 from autotune.ops.base import Arrays
 from autotune.outcome import Outcome
-from autotune.plan import TensorSpec
+from autotune.plan import LaunchPlan, TensorSpec
 from autotune.problem import Problem
-from tests.device_doubles import OP, PROBLEM, LowerHalf, N, PythonDevice, artifact, plan
+from tests.device_doubles import OP, PROBLEM, LowerHalf, N, PythonDevice, PythonProgram, artifact, plan
 
 WRONG = {
     "half_written": "y: 54 elements NaN or Inf, or not written; first at (0, 3, 0)",
@@ -133,6 +133,16 @@ def test_the_bound_follows_the_low_precision_reference() -> None:
         assert 0 < unit.bound["y"] < 80 * scale * largest
 
 
+def test_the_bound_allows_a_rounding_of_the_largest_element_even_where_the_reference_was_lucky() -> None:
+    class Lucky(LowerHalf):
+        def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+            return self.reference(problem, inputs)
+
+    unit = expect(Lucky(), PROBLEM.replace(dtype="fp16"), seed=7).units[0]
+    largest = np.abs(unit.reference["y"]).max()
+    assert unit.bound["y"] == pytest.approx((2 * 2.0**-11 + 32 * 2.0**-23) * largest)
+
+
 def test_a_unit_of_zeros_must_be_exact() -> None:
     class Nothing(LowerHalf):
         def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
@@ -157,23 +167,60 @@ def test_views_honour_strides_and_offsets() -> None:
     assert tensor_view(np.arange(7.0), tensor).tolist() == [[1, 3, 5], [2, 4, 6]]
 
 
-def test_long_problems_are_sampled_by_units() -> None:
-    assert sample_units(5, 1e9, 0, 1e9) == (0, 1, 2, 3, 4)
-    some = sample_units(100, 1e12, 0, 1e11)
-    assert len(some) == 10
-    assert {0, 99} < set(some)
-    assert some == sample_units(100, 1e12, 0, 1e11)
-    assert some != sample_units(100, 1e12, 1, 1e11)
-    assert len(sample_units(100, 1e15, 0, 1e9)) == 3
-    assert sample_units(2, 1e15, 0, 1.0) == (0, 1)
+def test_units_of_long_problems_share_their_values() -> None:
+    assert unit_sources(5, 1e9, 0, 1e9) == (0, 1, 2, 3, 4)
+    some = unit_sources(100, 1e12, 0, 1e11)
+    assert sorted(some) == sorted(list(range(10)) * 10)
+    assert some == unit_sources(100, 1e12, 0, 1e11)
+    assert some != unit_sources(100, 1e12, 1, 1e11)
+    assert some != tuple(range(10)) * 10  # a wrong stride that is a multiple of ten meets other values
+    assert sorted(set(unit_sources(100, 1e15, 0, 1e9))) == [0, 1]
+    assert unit_sources(2, 1e15, 0, 1.0) in ((0, 1), (1, 0))
 
 
-def test_sampled_verification_says_so() -> None:
+def test_every_unit_of_a_long_problem_is_compared() -> None:
     problem = PROBLEM.replace(B=8)
     expectation = expect(OP, problem, seed=7, flop_budget=OP.flops(problem) / 2)
-    verdict = Bench(PythonDevice(problem), OP, expectation).evaluate(artifact("right"), plan(problem), None)  # type: ignore[arg-type]
+    assert len(expectation.units) == 4
+    x = tensor_view(expectation.images["x"], OP.tensors(problem)[0])
+    assert len({x[i].tobytes() for i in range(8)}) == 4
+    for i, source in enumerate(expectation.sources):
+        assert np.array_equal(expectation.units[source].reference["y"][0], np.tril(x[i].astype(np.float64) / 2))
+    bench = Bench(PythonDevice(problem), OP, expectation)  # type: ignore[arg-type]
+    verdict = bench.evaluate(artifact("right"), plan(problem), None)
     assert verdict.verification is not None
-    assert (verdict.verification.units_checked, verdict.verification.units_total) == (4, 8)
+    assert (verdict.outcome, verdict.verification.units_checked) == (Outcome.OK, 8)
+    assert bench.evaluate(artifact("last_unwritten"), plan(problem), None).outcome is Outcome.WRONG_RESULT
+
+
+class Told(PythonDevice):
+    """Tells what a run took: a time for each kernel."""
+
+    def run(self, program: PythonProgram, plan: LaunchPlan) -> float | None:
+        super().run(program, plan)
+        return self.times_ms.get(program.kernel.__name__)
+
+
+def test_a_first_run_that_is_far_too_slow_ends_it() -> None:
+    one = bench(Told(PROBLEM, times_ms={"right": 1.0, "wrong_sign": 9.0, "no_scale": 1.3}))
+    budget = TimingBudget(give_up_above_ms=1.5)
+    verdict = judge("wrong_sign", on=one, budget=budget)
+    assert (verdict.outcome, verdict.verification) == (Outcome.PRUNED, None)
+    assert "unverified: 9 ms" in verdict.message
+    assert verdict.timing is not None
+    assert (verdict.timing.median_ms, verdict.timing.repeats) == (9.0, 1)
+    assert judge("no_scale", on=one, budget=budget).outcome is Outcome.WRONG_RESULT
+    assert judge("wrong_sign", on=one, budget=TimingBudget()).outcome is Outcome.WRONG_RESULT
+    assert judge("right", on=one, budget=budget).outcome is Outcome.OK
+
+
+def test_inputs_that_an_unverified_candidate_changed_are_not_held_against_the_next() -> None:
+    device = Told(PROBLEM, times_ms={"right": 1.0, "changes_input": 9.0})
+    one = bench(device)
+    budget = TimingBudget(give_up_above_ms=1.5)
+    assert judge("changes_input", on=one, budget=budget).outcome is Outcome.PRUNED
+    assert judge("right", on=one, budget=budget).outcome is Outcome.OK
+    assert device.uploads == 2
 
 
 def test_expectations_survive_a_restart_and_half_a_file_does_not_count() -> None:
