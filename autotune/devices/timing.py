@@ -9,6 +9,7 @@ from autotune.errors import LaunchError
 from autotune.measurement import Timing
 
 _FEW = 3  # repeats after which a candidate that cannot win, or takes very long, is given up
+_LONG_MS = 1000.0  # a run as long as this needs no warm-up and no repeat: what is cold in it does not show
 _BATCH_MS = 2.0
 _LARGEST_BATCH = 10
 
@@ -23,8 +24,11 @@ def time_adaptively(sample: Sample, budget: TimingBudget, method: str) -> Timing
         LaunchError: a run took no time at all, or no finite one: the device did not do the work.
     """
     start = time.monotonic()
+    first = _checked(sample(1))[0]
+    if first > _LONG_MS:
+        return Timing("measured", first, first, first, first, 1, method)
     times: list[float] = []
-    expected_ms = _warm_up(sample, budget, start)
+    expected_ms = _warm_up(sample, budget, start, first)
     while not _enough(times, budget, time.monotonic() - start):
         wanted = max(1, min(_LARGEST_BATCH, int(_BATCH_MS / expected_ms), budget.max_repeats - len(times)))
         times += _checked(sample(wanted))
@@ -41,8 +45,8 @@ def quartiles(times: Sequence[float]) -> tuple[float, float, float]:
     return q1, median, q3
 
 
-def _warm_up(sample: Sample, budget: TimingBudget, start: float) -> float:
-    took = _checked(sample(1))[0]
+def _warm_up(sample: Sample, budget: TimingBudget, start: float, took: float) -> float:
+    """The runs after the first, which took `took` ms; what the last one took."""
     for _ in range(budget.warmup - 1):
         if time.monotonic() - start > budget.max_seconds:
             break

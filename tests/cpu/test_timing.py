@@ -55,6 +55,11 @@ def test_what_cannot_win_is_given_up_after_three() -> None:
     assert timing.min_ms == 5.0
 
 
+def test_a_run_of_a_second_is_enough() -> None:
+    timing = time_adaptively(Device(1300.0), TimingBudget(), "events")
+    assert (timing.repeats, timing.q1_ms, timing.q3_ms) == (1, 1300.0, 1300.0)
+
+
 def test_what_might_win_is_not_given_up() -> None:
     timing = time_adaptively(Device(5.0, 5.0, 5.0, 3.9, 5.0), TimingBudget(give_up_above_ms=4.0), "events")
     assert timing.repeats >= 7
