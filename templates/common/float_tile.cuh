@@ -1,7 +1,7 @@
 // Tiles of floats in shared memory as operands of tf32 products. Where the depth of a product runs along the rows of a
 // tile (Q K^T), ldmatrix reads them as it reads 16-bit ones (ldmatrix.cuh: a chunk is 4 columns in place of 8). Where it
-// runs down the rows (P V), nothing transposes 32-bit elements: lanes read vectors along the rows, and what a lane finds
-// side by side goes to different products.
+// runs down the rows (P V), nothing transposes 32-bit elements: lanes read them one by one, or vectors along the rows,
+// whose elements go to different products.
 #pragma once
 
 #include "common/ldmatrix.cuh"
@@ -12,8 +12,23 @@
 template <int COLS, bool SWIZZLED>
 using FloatTile = SharedTile<COLS, SWIZZLED, 4>;
 
-/// This lane's place in 8 rows of a FloatTile that are read as B operands, 8 deep: rows 2t and 2t + 1 (the order in which
-/// D is an A operand, mma_tf32.cuh), columns 4g to 4g + 3 of every 32. A warp's read meets no bank conflict.
+/// This lane's place in 8 rows of a FloatTile that are read as B operands, 8 deep: column g of rows 2t and 2t + 1 (the
+/// order in which D is an A operand, mma_tf32.cuh). A warp's read meets no bank conflict.
+template <class Tile>
+struct DeepFloats {
+    int even = computed_once(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
+    int odd = computed_once(Tile::offset(threadIdx.x % 4 * 2 + 1, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
+
+    /// Columns 8 * n to 8 * n + 7 of the rows from `rows` on, the address of a multiple of 8 rows of a tile.
+    __device__ __forceinline__ void read(Tf32B& b, const unsigned char* rows, int n) const
+    {
+        b.set(0, *reinterpret_cast<const float*>(rows + Tile::advance(even, 2 * n)));
+        b.set(1, *reinterpret_cast<const float*>(rows + Tile::advance(odd, 2 * n)));
+    }
+};
+
+/// The same by vectors: columns 4g to 4g + 3 of every 32. A quarter of the reads; but an operand wants its two rows in
+/// neighbouring registers, and each element costs a move or two to get there.
 template <class Tile>
 struct DeepRows {
     static constexpr int OPERANDS = 4;  // of 8 columns each, from one read

@@ -7,10 +7,10 @@
 // The depth of a product may be counted in any order, if A and B agree: with column 2t of A at t and 2t + 1 at t + 4,
 // d is an A operand where it lies, {d[0], d[2], d[1], d[3]}, and B takes rows b[0] = (2t, g), b[1] = (2t + 1, g).
 //
-// A tf32 has 10 bits of mantissa. Two of them hold a float but for its last bit: x = big + small, with big = x rounded.
-// big·big + big·small + small·big is then a product about as good as fp32's ("3xTF32"): small·small, about 2^-24 of it,
-// is left out. The hardware ignores the lower 13 bits of an operand (it truncates), and truncates its sums: long
-// ones are better added up in fp32, piece by piece.
+// A tf32 has 10 bits of mantissa; the hardware ignores the lower 13 of a register. Two of them hold a float but for its
+// last bits: x = big + small. big·big + big·small + small·big is then a product about as good as fp32's ("3xTF32"):
+// small·small, about 2^-22 of it, is left out. The hardware also truncates its sums; long ones are better added up in
+// fp32, piece by piece.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,21 @@
 /// instructions; that one becomes four on sm_80 to sm_90.
 __device__ __forceinline__ uint32_t tf32_rounded(float x) { return (__float_as_uint(x) + 0x1000u) & 0xffffe000u; }
 
-/// N registers of an operand as sums of two: x = big + small to 2^-23 of x. Of NaN and infinity `small` is NaN.
-template <int N>
+/// x without the bits that a tf32 has no room for.
+__device__ __forceinline__ uint32_t tf32_truncated(float x) { return __float_as_uint(x) & 0xffffe000u; }
+
+/// N registers of an operand as sums of two, x = big + small. ROUNDED: to nearest, then what is left is at most 2^-23 of
+/// x, of either sign. Else big is truncated, one instruction less; what is left is at most 3 * 2^-23 of x, towards 0. Of
+/// NaN and infinity `small` is NaN.
+template <int N, bool ROUNDED>
 struct Tf32Split {
     uint32_t big[N];
     uint32_t small[N];
 
     __device__ __forceinline__ void set(int i, float x)
     {
-        big[i] = tf32_rounded(x);
-        small[i] = __float_as_uint(x - __uint_as_float(big[i]));  // exact; the hardware truncates it to tf32
+        big[i] = ROUNDED ? tf32_rounded(x) : tf32_truncated(x);
+        small[i] = __float_as_uint(x - __uint_as_float(big[i]));  // exact; the hardware truncates it
     }
 
     /// From a fragment of floats' bits, as ldmatrix leaves them (an 8x8 matrix of 16 bits is an 8x4 one of 32).
@@ -39,8 +44,9 @@ struct Tf32Split {
     }
 };
 
-using Tf32A = Tf32Split<4>;
-using Tf32B = Tf32Split<2>;
+// With one of the factors rounded, errors of a product have no preferred sign. A is split less often than B.
+using Tf32A = Tf32Split<4, true>;
+using Tf32B = Tf32Split<2, false>;
 
 #ifdef AUTOTUNE_EMULATOR
 

@@ -129,42 +129,49 @@ def test_three_products_pass_nan_and_infinity_on(value: float, cache: BuildCache
     assert (got[d_fragments(finite)] == 8).all()
 
 
-def test_rounding_and_splitting(cache: BuildCache) -> None:
+def numbers() -> NDArray[np.float32]:
+    """Normal numbers of many sizes, ties, neighbours of powers of two, the smallest and nearly the largest."""
+    x = normal(7, 4096) * np.exp2(np.random.default_rng(8).integers(-60, 60, 4096)).astype(np.float32)
+    x[:6] = [1 + 2.0**-11, -1 - 2.0**-11, 1 + 2.0**-11 - EPSILON, 2 - EPSILON, 2.0**-126, 3e38]
+    return x
+
+
+@pytest.mark.parametrize("nearest", [True, False])
+def test_splitting(nearest: bool, cache: BuildCache) -> None:
     kernel = SmallKernel(
         """
         #include "common/mma_tf32.cuh"
         extern "C" __global__ void test(const float* x, unsigned* big, unsigned* small)
         {
             for (int i = threadIdx.x; i < 4096; i += 32) {
-                Tf32Split<1> split;
+                Tf32Split<1, ROUNDED> split;
                 split.set(0, x[i]);
                 big[i] = split.big[0];
                 small[i] = split.small[0];
             }
         }
-        """,
+        """.replace("ROUNDED", str(nearest).lower()),
         cache,
     )
-    x = normal(7, 4096) * np.exp2(np.random.default_rng(8).integers(-60, 60, 4096)).astype(np.float32)
-    x[:6] = [1 + 2.0**-11, -1 - 2.0**-11, 1 + 2.0**-11 - EPSILON, 2 - EPSILON, 2.0**-126, 3e38]
+    x = numbers()
     got = kernel(x=x, big=np.zeros(4096, np.int32), small=np.zeros(4096, np.int32))
     big, small = got["big"].view(np.float32), got["small"].view(np.float32)
-    np.testing.assert_array_equal(big, rounded(x))
-    np.testing.assert_array_equal(big, truncated(big))
-    np.testing.assert_array_equal(small, x - big)
-    residue = x.astype(np.float64) - big - truncated(small)
-    assert (np.abs(residue) <= EPSILON * np.abs(x)).all()
-    assert np.abs(residue / x).max() > 0
+    np.testing.assert_array_equal(truncated(big), rounded(x) if nearest else truncated(x))
+    np.testing.assert_array_equal(small, x - truncated(big))
+    residue = (x.astype(np.float64) - truncated(big) - truncated(small)) / np.abs(x)
+    assert np.abs(residue).max() <= (1 if nearest else 3) * EPSILON
+    assert np.abs(residue).max() > 0.5 * EPSILON
+    assert nearest == bool(((residue * np.sign(x)) < 0).any())
 
 
 @pytest.mark.parametrize("swizzled", [True, False])
 def test_tiles_of_floats_make_products(swizzled: bool, cache: BuildCache) -> None:
-    """X Y^T by ldmatrix, then (X Y^T) Y with D as the A operand, for 16x32 X and 8x32 Y; which columns lanes hold."""
+    """X Y^T by ldmatrix, then (X Y^T) Y with D as the A operand."""
     kernel = SmallKernel(
         """
         #include "common/float_tile.cuh"
         using Tile = FloatTile<64, SWIZZLED>;
-        extern "C" __global__ void test(const float* x, const float* y, float* scores, float* product)
+        extern "C" __global__ void test(const float* x, const float* y, float* scores, float* product, float* again)
         {
             extern __shared__ __align__(128) unsigned char smem[];
             unsigned char* const y_tile = smem + Tile::bytes(16);
@@ -187,20 +194,32 @@ def test_tiles_of_floats_make_products(swizzled: bool, cache: BuildCache) -> Non
                 for (int i = 0; i < 4; ++i) b[i / 2].set(i % 2, __uint_as_float(both[i]));
                 multiply_tf32x3(s, 0, a, b);
             }
-            const DeepRows<Tile> deep;
+            const DeepFloats<Tile> deep;
+            const DeepRows<Tile> vectors;
             const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+            for (int col = 0; col < 64; col += 8) {
+                float d[1][1][4] = {};
+                for (int n = 0; n < 2; ++n) {
+                    Tf32A a[1];
+                    Tf32B b[1];
+                    for (int i = 0; i < 4; ++i) a[0].set(i, s[0][n][i % 2 * 2 + i / 2]);
+                    deep.read(b[0], y_tile + Tile::bytes(8 * n), col / 8);
+                    multiply_tf32x3(d, 0, a, b);
+                }
+                for (int i = 0; i < 4; ++i) product[(g + i / 2 * 8) * 64 + col + 2 * t + i % 2] = d[0][0][i];
+            }
             for (int group = 0; group < 2; ++group) {
                 float d[1][4][4] = {};
                 for (int n = 0; n < 2; ++n) {
                     Tf32A a[1];
                     Tf32B b[4];
                     for (int i = 0; i < 4; ++i) a[0].set(i, s[0][n][i % 2 * 2 + i / 2]);
-                    deep.read(b, y_tile + Tile::bytes(8 * n), group);
+                    vectors.read(b, y_tile + Tile::bytes(8 * n), group);
                     multiply_tf32x3(d, 0, a, b);
                 }
                 for (int j = 0; j < 4; ++j)
                     for (int i = 0; i < 4; ++i)
-                        product[(g + i / 2 * 8) * 64 + 32 * group + 8 * t + i % 2 * 4 + j] = d[0][j][i];
+                        again[(g + i / 2 * 8) * 64 + 32 * group + 8 * t + i % 2 * 4 + j] = d[0][j][i];
             }
             for (int n = 0; n < 2; ++n)
                 for (int i = 0; i < 4; ++i) scores[(g + i / 2 * 8) * 16 + 8 * n + 2 * t + i % 2] = s[0][n][i];
@@ -210,32 +229,38 @@ def test_tiles_of_floats_make_products(swizzled: bool, cache: BuildCache) -> Non
         smem=2 * 16 * (256 + 16),
     )
     x, y = (np.random.default_rng(seed).integers(-9, 10, (16, 64)).astype(np.float32) for seed in (9, 10))
-    got = kernel(x=x, y=y, scores=np.zeros((16, 16), np.float32), product=np.zeros((16, 64), np.float32))
+    product = np.zeros((16, 64), np.float32)
+    got = kernel(x=x, y=y, scores=np.zeros((16, 16), np.float32), product=product, again=product)
     np.testing.assert_array_equal(got["scores"], x @ y.T)
     np.testing.assert_array_equal(got["product"], x @ y.T @ y)
+    np.testing.assert_array_equal(got["again"], got["product"])
 
 
 @pytest.mark.parametrize("swizzled", [True, False])
 @pytest.mark.parametrize("HS", [32, 64, 96, 128])
 def test_reads_meet_no_bank_conflict(HS: int, swizzled: bool, cache: BuildCache) -> None:
-    """Each of the four groups of eight lanes that share a cycle reads from all 32 banks."""
+    """A read of single floats by a warp, and one of chunks by each group of eight lanes, is from all 32 banks."""
     kernel = SmallKernel(
         """
         #include "common/float_tile.cuh"
         using Tile = FloatTile<COLS, SWIZZLED>;
-        extern "C" __global__ void test(int* places)
+        extern "C" __global__ void test(int* floats, int* chunks)
         {
-            const DeepRows<Tile> deep;
-            places[threadIdx.x] = deep.even;
-            places[32 + threadIdx.x] = deep.odd;
-            places[64 + threadIdx.x] = ldmatrix_rows_first<Tile>();
-            places[96 + threadIdx.x] = ldmatrix_cols_first<Tile>();
+            const DeepFloats<Tile> deep;
+            const DeepRows<Tile> vectors;
+            floats[threadIdx.x] = deep.even;
+            floats[32 + threadIdx.x] = deep.odd;
+            chunks[threadIdx.x] = ldmatrix_rows_first<Tile>();
+            chunks[32 + threadIdx.x] = ldmatrix_cols_first<Tile>();
+            chunks[64 + threadIdx.x] = vectors.even;
+            chunks[96 + threadIdx.x] = vectors.odd;
         }
         """.replace("COLS", str(HS)).replace("SWIZZLED", str(swizzled).lower()),
         cache,
     )
-    banks = kernel(places=np.zeros((16, 8), np.int32))["places"] // 16 % 8
-    np.testing.assert_array_equal(np.sort(banks, axis=1), np.tile(np.arange(8), (16, 1)))
+    got = kernel(floats=np.zeros((2, 32), np.int32), chunks=np.zeros((16, 8), np.int32))
+    np.testing.assert_array_equal(np.sort(got["floats"] // 4 % 32, axis=1), np.tile(np.arange(32), (2, 1)))
+    np.testing.assert_array_equal(np.sort(got["chunks"] // 16 % 8, axis=1), np.tile(np.arange(8), (16, 1)))
 
 
 def test_tile_copier_copies_floats(cache: BuildCache) -> None:
