@@ -42,6 +42,18 @@ def sizeof(dtype: str) -> int:
     return DTYPE_SIZE[dtype]
 
 
+def axis(grid_map: str, name: str) -> str:
+    """The axis of the grid, `x`, `y` or `z`, that a map such as `x=rows,y=head,z=batch` gives to `name`.
+
+    Raises:
+        ValueError: the map does not mention the name.
+    """
+    for part in grid_map.split(","):
+        if part[1:] == f"={name}":
+            return part[0]
+    raise ValueError(f"axis({grid_map!r}, {name!r}): the map does not mention {name}")
+
+
 def _grid_log2(n: Any) -> Any:
     return np.vectorize(log2, otypes=[np.int64])(n)
 
@@ -54,6 +66,10 @@ def _grid_sizeof(dtype: Any) -> Any:
     return sizeof(dtype) if isinstance(dtype, str) else np.vectorize(sizeof, otypes=[np.int64])(dtype)
 
 
+def _grid_axis(grid_map: Any, name: str) -> Any:
+    return axis(grid_map, name) if isinstance(grid_map, str) else np.vectorize(axis, otypes=[str])(grid_map, name)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ceil_div": ceil_div,
     "min": min,
@@ -63,6 +79,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "log2": log2,
     "next_pow2": next_pow2,
     "sizeof": sizeof,
+    "axis": axis,
 }
 
 GRID_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -74,4 +91,5 @@ GRID_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "log2": _grid_log2,
     "next_pow2": _grid_next_pow2,
     "sizeof": _grid_sizeof,
+    "axis": _grid_axis,
 }

@@ -8,6 +8,16 @@
 
 enum class Access { CACHED, STREAMING };
 
+/// A row of a matrix, read element by element. CONTIGUOUS: neighbours in the row are neighbours in memory, so that
+/// places are known distances from one another and a loop over them computes no addresses.
+template <class T, bool CONTIGUOUS>
+struct ElementRow {
+    const T* first;
+    long long stride;
+
+    __device__ __forceinline__ float operator[](int at) const { return to_float(first[CONTIGUOUS ? at : at * stride]); }
+};
+
 /// The integer type that moves BYTES bytes in one instruction.
 template <int BYTES>
 struct Word;

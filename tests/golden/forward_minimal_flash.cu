@@ -1,8 +1,8 @@
 // autotune: forward/minimal_flash: the smallest flash attention: a block a head, a thread a row, keys in the outer loop, O rescaled in memory
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=4 VEC=4 GRID_MAP=x=head_batch
+// configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=4 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          475b47c60330d421
+// hash:          1231c674d1bde221
 
 #include "common/score.cuh"
 #include "common/softmax.cuh"
@@ -31,8 +31,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     float* const own_scores = v_tile + BLOCK_N * ROW + threadIdx.x;  // of this thread's row, THREADS floats apart
     float* const own_query = v_tile + BLOCK_N * (ROW + THREADS) + threadIdx.x * ROW;
 
-    const int batch = blockIdx.x / NH;
-    const int head = blockIdx.x % NH;
+    const int batch = blockIdx.y;
+    const int head = blockIdx.x;
     const long long first_row = (static_cast<long long>(batch) * NH + head) * T;
     const Scores<CAUSAL> scores(T, T_kv, scale);
     const element* const queries = matrix_of(q, batch, head);
@@ -123,4 +123,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 // buffer maxima: 49152 fp32, workspace
 // buffer sums: 49152 fp32, workspace
 // buffer totals: 3145728 fp32, workspace
-// launch attention_forward grid=(48, 1, 1) block=(128, 1, 1) smem=66304 (q, k, v, out, lse, maxima, sums, totals, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(12, 4, 1) block=(128, 1, 1) smem=66304 (q, k, v, out, lse, maxima, sums, totals, NH, NH_kv, T, T_kv, scale)

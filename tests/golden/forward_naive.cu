@@ -1,8 +1,8 @@
 // autotune: forward/naive: three kernels without a shared tile: a thread a score, a thread a row of the softmax, a thread an output
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head_batch
+// configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          f4364841f5d36d2e
+// hash:          fb3d4c9b273dcf67
 
 #include "common/score.cuh"
 #include "common/softmax.cuh"
@@ -22,7 +22,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 attention_scores(View<element, 4> q, View<element, 4> k, float* __restrict__ weights, int NH, int NH_kv, int T,
                  int T_kv, float scale)
 {
-    const int matrix = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int block = blockIdx.x;
     const int key_blocks = (T_kv + THREADS - 1) / THREADS;
     const int query = block / key_blocks;
@@ -30,30 +31,31 @@ attention_scores(View<element, 4> q, View<element, 4> k, float* __restrict__ wei
     const Scores<CAUSAL> scores(T, T_kv, scale);
     if (!scores.visible(query, key)) return;
 
-    const element* const from = matrix_of(q, matrix / NH, matrix % NH) + query * q.stride[2];
-    const element* const with = matrix_of(k, matrix / NH, matrix % NH / (NH / NH_kv)) + key * k.stride[2];
+    const element* const from = matrix_of(q, batch, head) + query * q.stride[2];
+    const element* const with = matrix_of(k, batch, head / (NH / NH_kv)) + key * k.stride[2];
     float dot = 0.0f;
 #pragma unroll UNROLL
     for (int d = 0; d < HS; ++d) dot += to_float(from[d * q.stride[3]]) * to_float(with[d * k.stride[3]]);
-    weights[(static_cast<long long>(matrix) * T + query) * T_kv + key] = scores.base2(dot);
+    weights[((static_cast<long long>(batch) * NH + head) * T + query) * T_kv + key] = scores.base2(dot);
 }
 
 /// Row by row, in place: weights = softmax(weights); lse = log of the row's sum.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
-attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int T, int T_kv, float scale)
+attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int NH, int T, int T_kv, float scale)
 {
-    const int matrix = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int query = blockIdx.x * ROW_THREADS + threadIdx.x;
     if (query >= T) return;
     const int seen = Scores<CAUSAL>(T, T_kv, scale).keys_seen(query);
-    float* const row = weights + (static_cast<long long>(matrix) * T + query) * T_kv;
+    float* const row = weights + ((static_cast<long long>(batch) * NH + head) * T + query) * T_kv;
 
     OnlineRow total;
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) total.maximum = fmaxf(total.maximum, row[key]);
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) total.sum += exp2_fast(row[key] - total.origin());
-    lse[static_cast<long long>(matrix) * T + query] = total.log_sum_exp();
+    lse[(static_cast<long long>(batch) * NH + head) * T + query] = total.log_sum_exp();
     const float factor = 1.0f / total.sum;
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) row[key] = exp2_fast(row[key] - total.origin()) * factor;
@@ -64,20 +66,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 attention_output(const float* __restrict__ weights, View<element, 4> v, View<element, 4> out, int NH, int NH_kv, int T,
                  int T_kv, float scale)
 {
-    const int matrix = blockIdx.y;
-    const long long output =
-        static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
+    const long long output = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const int query = output / HS;
     const int d = output % HS;
     if (query >= T) return;
     const int seen = Scores<CAUSAL>(T, T_kv, scale).keys_seen(query);
-    const float* const row = weights + (static_cast<long long>(matrix) * T + query) * T_kv;
-    const element* const values = matrix_of(v, matrix / NH, matrix % NH / (NH / NH_kv)) + d * v.stride[3];
+    const float* const row = weights + ((static_cast<long long>(batch) * NH + head) * T + query) * T_kv;
+    const element* const values = matrix_of(v, batch, head / (NH / NH_kv)) + d * v.stride[3];
 
     float sum = 0.0f;
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) sum += row[key] * to_float(values[key * v.stride[2]]);
-    matrix_of(out, matrix / NH, matrix % NH)[query * out.stride[2] + d * out.stride[3]] = from_float<element>(sum);
+    matrix_of(out, batch, head)[query * out.stride[2] + d * out.stride[3]] = from_float<element>(sum);
 }
 
 // buffer q: 3145728 fp16, input
@@ -86,6 +88,6 @@ attention_output(const float* __restrict__ weights, View<element, 4> v, View<ele
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
 // buffer weights: 50331648 fp32, workspace
-// launch attention_scores grid=(4096, 48, 1) block=(256, 1, 1) smem=0 (q, k, weights, NH, NH_kv, T, T_kv, scale)
-// launch attention_softmax grid=(16, 48, 1) block=(64, 1, 1) smem=0 (weights, lse, T, T_kv, scale)
-// launch attention_output grid=(256, 48, 1) block=(256, 1, 1) smem=0 (weights, v, out, NH, NH_kv, T, T_kv, scale)
+// launch attention_scores grid=(4096, 12, 4) block=(256, 1, 1) smem=0 (q, k, weights, NH, NH_kv, T, T_kv, scale)
+// launch attention_softmax grid=(16, 12, 4) block=(64, 1, 1) smem=0 (weights, lse, NH, T, T_kv, scale)
+// launch attention_output grid=(256, 12, 4) block=(256, 1, 1) smem=0 (weights, v, out, NH, NH_kv, T, T_kv, scale)

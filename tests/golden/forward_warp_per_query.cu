@@ -1,8 +1,8 @@
 // autotune: forward/warp_per_query: one kernel, a warp a query or a few: a lane a key, warp reductions, K and V in padded shared memory
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: WARPS=8 QUERIES=2 BLOCK_N=64 SMEM_PAD=1 REDUCE=shuffle UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=head_batch,y=matrix
+// configuration: WARPS=8 QUERIES=2 BLOCK_N=64 SMEM_PAD=1 REDUCE=shuffle UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          08e5503541a1328f
+// hash:          e061b2d7cdc857dc
 
 #include "common/reduce.cuh"
 #include "common/score.cuh"
@@ -41,9 +41,9 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     float* const v_tile = k_tile + BLOCK_N * ROW;
     float* const own_queries = v_tile + BLOCK_N * ROW + threadIdx.x / 32 * QUERIES * HS;
 
-    const int grid_tile = blockIdx.y;
-    const int batch = blockIdx.x / NH;
-    const int head = blockIdx.x % NH;
+    const int grid_tile = blockIdx.x;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int tile = (T + WARPS * QUERIES - 1) / (WARPS * QUERIES) - 1 - grid_tile;
     const int lane = threadIdx.x % 32;
     const int first = tile * WARPS * QUERIES + threadIdx.x / 32 * QUERIES;  // this warp's first query
@@ -139,4 +139,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(48, 64, 1) block=(256, 1, 1) smem=37376 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(64, 12, 4) block=(256, 1, 1) smem=37376 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)

@@ -1,8 +1,8 @@
 // autotune: permute/copy: a copy by vectors along the head, rows shared out over threads
 // problem:       B=4 NH=12 T=1024 HS=64 dtype=fp16 source=bthd target=bhtd
-// configuration: THREADS=256 VEC=4 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head_batch
+// configuration: THREADS=256 VEC=4 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d8dbe5802e4576f3
+// hash:          408401afc149b1ff
 
 #include "common/row_access.cuh"
 #include "common/types.cuh"
@@ -20,12 +20,13 @@ constexpr Access STORES = Access::CACHED;
 
 /// y[b, h, t, d] = x[b, h, t, d].
 extern "C" __global__ void __launch_bounds__(THREADS)
-permute_heads(View<element, 4> x, View<element, 4> y, int NH, int T)
+permute_heads(View<element, 4> x, View<element, 4> y, int T)
 {
-    const int matrix = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int block = blockIdx.x;
-    const element* const from = matrix_of(x, matrix / NH, matrix % NH);
-    element* const to = matrix_of(y, matrix / NH, matrix % NH);
+    const element* const from = matrix_of(x, batch, head);
+    element* const to = matrix_of(y, batch, head);
     const bool vectors = allows_vectors<VEC>(x) && allows_vectors<VEC>(y);
     const long long accesses = static_cast<long long>(T) * ROW;
 
@@ -48,4 +49,4 @@ permute_heads(View<element, 4> x, View<element, 4> y, int NH, int T)
 
 // buffer x: 3145728 fp16, input
 // buffer y: 3145728 fp16, output
-// launch permute_heads grid=(32, 48, 1) block=(256, 1, 1) smem=0 (x, y, NH, T)
+// launch permute_heads grid=(32, 12, 4) block=(256, 1, 1) smem=0 (x, y, T)

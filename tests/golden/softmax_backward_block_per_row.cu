@@ -1,8 +1,8 @@
 // autotune: softmax_backward/block_per_row: a block a row: the row lies in shared memory tile by tile, and every thread sums over it for its own elements
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=256 COLUMNS=4 TILE=256 PRODUCTS=False UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head_batch
+// configuration: THREADS=64 COLUMNS=4 TILE=1024 PRODUCTS=True UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          82f0fa012e7a88d0
+// hash:          7092f4120a652011
 
 #include "common/score.cuh"
 #include "common/types.cuh"
@@ -11,59 +11,61 @@
 using element = __half;
 
 constexpr bool CAUSAL = true;
-constexpr int THREADS = 256;
+constexpr int THREADS = 64;
 constexpr int COLUMNS = 4;      // elements a thread computes at a time
-constexpr int TILE = 256;         // keys in shared memory
+constexpr int TILE = 1024;         // keys in shared memory
 constexpr int UNROLL = 4;
+constexpr int WIDTH = 4;         // keys that one instruction reads from shared memory
 
 /// dS[i, j] = scale * sum over k of P[i, k] * (1 if j = k else 0, minus P[i, j]) * dP[i, k].
 extern "C" __global__ void __launch_bounds__(THREADS)
-softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<element, 4> d_scores, int NH, int T,
-                 int T_kv, float scale)
+softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<element, 4> d_scores, int T, int T_kv,
+                 float scale)
 {
-    __shared__ float p_tile[TILE];
-    __shared__ float dp_tile[TILE];
-    const int matrix = blockIdx.y;
-    const int grid_row = blockIdx.x;
-    const int row = T - 1 - grid_row;
+    __shared__ __align__(16) float products[TILE];
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
+    const int row = T - 1 - blockIdx.x;
     const Scores<CAUSAL> mask(T, T_kv, scale);
     const int seen = mask.keys_seen(row);
-    const element* const p = matrix_of(weights, matrix / NH, matrix % NH) + row * weights.stride[2];
-    const element* const dp = matrix_of(d_weights, matrix / NH, matrix % NH) + row * d_weights.stride[2];
-    element* const ds = matrix_of(d_scores, matrix / NH, matrix % NH) + row * d_scores.stride[2];
+    const element* const p = matrix_of(weights, batch, head) + row * weights.stride[2];
+    const element* const dp = matrix_of(d_weights, batch, head) + row * d_weights.stride[2];
+    element* const ds = matrix_of(d_scores, batch, head) + row * d_scores.stride[2];
 
 #pragma unroll 1
     for (int first = 0; first < T_kv; first += THREADS * COLUMNS) {
-        // This thread's elements are first + c * THREADS + its number.
+        // This thread's elements are first + c * THREADS + its number. An element's own term, where j = k, needs no
+        // comparison: it is where its sum begins.
         float own[COLUMNS];
-        float sum[COLUMNS] = {};
+        float sum[COLUMNS];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c) {
             const int col = first + c * THREADS + threadIdx.x;
             own[c] = col < seen ? to_float(p[col * weights.stride[3]]) : 0.0f;
+            sum[c] = col < seen ? own[c] * to_float(dp[col * d_weights.stride[3]]) : 0.0f;
         }
-        if (first < seen) {
 #pragma unroll 1
-            for (int begin = 0; begin < seen; begin += TILE) {
-                const int keys = min(TILE, seen - begin);
-                __syncthreads();  // the tile before has been read
-#pragma unroll 1
-                for (int k = threadIdx.x; k < keys; k += THREADS) {
-                    const float weight = to_float(p[(begin + k) * weights.stride[3]]);
-                    const float gradient = to_float(dp[(begin + k) * d_weights.stride[3]]);
-                    p_tile[k] = weight;
-                    dp_tile[k] = gradient;
+        for (int begin = 0; begin < seen && first < seen; begin += TILE) {
+            const int keys = min(TILE, seen - begin);
+            if (first == 0 || seen > TILE) {  // a row that fits stays there
+                __syncthreads();              // the tile before has been read
+#pragma unroll 4
+                for (int k = threadIdx.x; k < (keys + WIDTH - 1) / WIDTH * WIDTH; k += THREADS) {
+                    const bool exists = k < keys;
+                    const float weight = exists ? to_float(p[(begin + k) * weights.stride[3]]) : 0.0f;
+                    const float gradient = exists ? to_float(dp[(begin + k) * d_weights.stride[3]]) : 0.0f;
+                    products[k] = weight * gradient;
                 }
                 __syncthreads();
+            }
 #pragma unroll UNROLL
-                for (int k = 0; k < keys; ++k) {
-                    const float product = p_tile[k] * dp_tile[k];
+            for (int k = 0; k < keys; k += WIDTH) {
+                float product[WIDTH];
+                load<WIDTH>(products + k, product);
 #pragma unroll
-                    for (int c = 0; c < COLUMNS; ++c) {
-                        const bool itself = begin + k == first + c * THREADS + static_cast<int>(threadIdx.x);
-                        sum[c] += product * ((itself ? 1.0f : 0.0f) - own[c]);
-                    }
-                }
+                for (int e = 0; e < WIDTH; ++e)
+#pragma unroll
+                    for (int c = 0; c < COLUMNS; ++c) sum[c] -= product[e] * own[c];
             }
         }
 #pragma unroll
@@ -78,4 +80,4 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 // buffer weights: 50331648 fp16, input
 // buffer d_weights: 50331648 fp16, input
 // buffer d_scores: 50331648 fp16, output
-// launch softmax_gradient grid=(1024, 48, 1) block=(256, 1, 1) smem=0 (weights, d_weights, d_scores, NH, T, T_kv, scale)
+// launch softmax_gradient grid=(1024, 12, 4) block=(64, 1, 1) smem=0 (weights, d_weights, d_scores, T, T_kv, scale)

@@ -1,8 +1,8 @@
 // autotune: softmax_backward/row_sum: dS = P(dP - rowsum(P dP)): one sum a row, by a part of a warp, a warp or a block
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=4 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=16 REVERSE=True GRID_MAP=x=rows,y=head_batch
+// configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=4 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=16 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          a7da323352428e68
+// hash:          acd9a71cfb6f6cd9
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -72,10 +72,11 @@ struct KeptPair {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<element, 4> d_scores, int NH, int T,
-                 int T_kv, float scale)
+softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<element, 4> d_scores, int T, int T_kv,
+                 float scale)
 {
-    const int matrix = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const Scores<CAUSAL> mask(T, T_kv, scale);
     const int first = threadIdx.x % LANES * VEC;
     // Without whole vectors nothing is kept, and elements are read and written one by one.
@@ -89,8 +90,8 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
         const bool exists = row < T;  // threads without a row stay for the reductions
         const int query = exists ? T - 1 - row : 0;
         const int seen = exists ? mask.keys_seen(query) : 0;
-        const element* const p = matrix_of(weights, matrix / NH, matrix % NH) + query * weights.stride[2];
-        const element* const dp = matrix_of(d_weights, matrix / NH, matrix % NH) + query * d_weights.stride[2];
+        const element* const p = matrix_of(weights, batch, head) + query * weights.stride[2];
+        const element* const dp = matrix_of(d_weights, batch, head) + query * d_weights.stride[2];
         const auto read = [&](int key) {
             Pair pair;
             read_part<LOADS, VEC>(p, weights.stride[3], key, seen, T_kv, pair.p, vectors);
@@ -119,7 +120,7 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
         sum = sum_row(sum);
         if (!exists) continue;
 
-        element* const ds = matrix_of(d_scores, matrix / NH, matrix % NH) + query * d_scores.stride[2];
+        element* const ds = matrix_of(d_scores, batch, head) + query * d_scores.stride[2];
         float gradient[VEC];
         if (vectors) {
 #pragma unroll
@@ -141,4 +142,4 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 // buffer weights: 50331648 fp16, input
 // buffer d_weights: 50331648 fp16, input
 // buffer d_scores: 50331648 fp16, output
-// launch softmax_gradient grid=(256, 48, 1) block=(128, 1, 1) smem=0 (weights, d_weights, d_scores, NH, T, T_kv, scale)
+// launch softmax_gradient grid=(256, 12, 4) block=(128, 1, 1) smem=0 (weights, d_weights, d_scores, T, T_kv, scale)

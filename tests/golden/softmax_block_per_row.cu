@@ -1,8 +1,8 @@
 // autotune: softmax/block_per_row: a block a row: maximum and sum reduced over the block, by a tree in shared memory or by shuffles
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=128 ROWS=1 REDUCE=shuffle KEEP=nothing PASSES=three VEC=4 UNROLL=2 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head_batch
+// configuration: THREADS=128 ROWS=1 REDUCE=shuffle KEEP=nothing PASSES=three VEC=4 UNROLL=2 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          3eaf576d503bbb28
+// hash:          4f74507a8b59c023
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -50,9 +50,10 @@ struct Row {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, int T_kv, float scale)
+row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, float scale)
 {
-    const int head_batch = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const Scores<CAUSAL> mask(T, T_kv, scale);
     const int first = threadIdx.x * VEC;
     const bool vectors_in = allows_vectors<VEC>(scores);
@@ -63,7 +64,7 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, in
     for (int row = begin; row < min(begin + ROWS, T); ++row) {
         const int query = T - 1 - row;
         const int seen = mask.keys_seen(query);
-        const Row scores_row{matrix_of(scores, head_batch / NH, head_batch % NH) + query * scores.stride[2],
+        const Row scores_row{matrix_of(scores, batch, head) + query * scores.stride[2],
                              scores.stride[3],
                              seen,
                              vectors_in,
@@ -86,7 +87,7 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, in
         }
         const float sum = reduce_row<Sum>(total.sum);
         const float factor = seen > 0 ? 1.0f / sum : 0.0f;
-        element* const to = matrix_of(weights, head_batch / NH, head_batch % NH) + query * weights.stride[2];
+        element* const to = matrix_of(weights, batch, head) + query * weights.stride[2];
 #pragma unroll UNROLL
         for (int key = first; key < T_kv; key += STEP) {
             float part[VEC] = {};
@@ -103,4 +104,4 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, in
 
 // buffer scores: 50331648 fp16, input
 // buffer weights: 50331648 fp16, output
-// launch row_softmax grid=(1024, 48, 1) block=(128, 1, 1) smem=0 (scores, weights, NH, T, T_kv, scale)
+// launch row_softmax grid=(1024, 12, 4) block=(128, 1, 1) smem=0 (scores, weights, T, T_kv, scale)

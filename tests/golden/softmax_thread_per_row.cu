@@ -1,8 +1,8 @@
 // autotune: softmax/thread_per_row: a thread a row, in three passes or online; rows read where they are or by way of shared memory
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=64 PASSES=online STAGED=33 columns UNROLL=4 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head_batch
+// configuration: THREADS=64 PASSES=online STAGED=33 columns UNROLL=4 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          753dab72562b2eb5
+// hash:          22b02f1fa36e4f62
 
 #include "common/row_access.cuh"
 #include "common/score.cuh"
@@ -21,13 +21,14 @@ constexpr int TILE = 32;                   // keys of a tile, which holds the ro
 constexpr int TILE_ROW = 33;               // with 33 neighbouring rows begin in other banks
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, int T_kv, float scale)
+row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, float scale)
 {
-    const int head_batch = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int row = blockIdx.x * THREADS + threadIdx.x;
     const Scores<CAUSAL> mask(T, T_kv, scale);
-    const element* const from = matrix_of(scores, head_batch / NH, head_batch % NH);
-    element* const to = matrix_of(weights, head_batch / NH, head_batch % NH);
+    const element* const from = matrix_of(scores, batch, head);
+    element* const to = matrix_of(weights, batch, head);
     const auto query_of = [&](int r) { return T - 1 - r; };
     const int seen = row < T ? mask.keys_seen(query_of(row)) : 0;
 
@@ -92,4 +93,4 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, in
 
 // buffer scores: 50331648 fp16, input
 // buffer weights: 50331648 fp16, output
-// launch row_softmax grid=(16, 48, 1) block=(64, 1, 1) smem=8448 (scores, weights, NH, T, T_kv, scale)
+// launch row_softmax grid=(16, 12, 4) block=(64, 1, 1) smem=8448 (scores, weights, T, T_kv, scale)

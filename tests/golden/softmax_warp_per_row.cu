@@ -1,8 +1,8 @@
 // autotune: softmax/warp_per_row: a warp or a part of one a row: one pass over the scores, kept in registers as far as they go, online beyond
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: LANES=32 THREADS=128 REGISTERS=32 REDUCE=shuffle VEC=4 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head_batch
+// configuration: LANES=32 THREADS=128 REGISTERS=32 REDUCE=shuffle VEC=4 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          65247e682ed8a093
+// hash:          8c0c1f06779f1d57
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -44,18 +44,18 @@ __device__ __forceinline__ void read_scores(float (&to)[VEC], const element* row
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, int T_kv, float scale)
+row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, float scale)
 {
-    const int head_batch = blockIdx.y;
+    const int batch = blockIdx.z;
+    const int head = blockIdx.y;
     const int row = blockIdx.x * ROWS + threadIdx.x / LANES;
     const bool exists = row < T;  // threads without a row stay for the reductions
     const int query = T - 1 - row;
     const Scores<CAUSAL> mask(T, T_kv, scale);
     const int seen = exists ? mask.keys_seen(query) : 0;
     const int first = threadIdx.x % LANES * VEC;
-    const element* const from =
-        matrix_of(scores, head_batch / NH, head_batch % NH) + (exists ? query : 0) * scores.stride[2];
-    element* const to = matrix_of(weights, head_batch / NH, head_batch % NH) + (exists ? query : 0) * weights.stride[2];
+    const element* const from = matrix_of(scores, batch, head) + (exists ? query : 0) * scores.stride[2];
+    element* const to = matrix_of(weights, batch, head) + (exists ? query : 0) * weights.stride[2];
     // Without whole vectors nothing is kept, and elements are read and written one by one.
     const bool vectors = allows_vectors<VEC>(scores) && allows_vectors<VEC>(weights) && T_kv % VEC == 0;
     const int rest = (vectors ? KEPT * STEP : 0) + first;
@@ -126,4 +126,4 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int NH, int T, in
 
 // buffer scores: 50331648 fp16, input
 // buffer weights: 50331648 fp16, output
-// launch row_softmax grid=(256, 48, 1) block=(128, 1, 1) smem=0 (scores, weights, NH, T, T_kv, scale)
+// launch row_softmax grid=(256, 12, 4) block=(128, 1, 1) smem=0 (scores, weights, T, T_kv, scale)
