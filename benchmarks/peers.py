@@ -1,7 +1,12 @@
-"""PyTorch's attention backends as things that can be timed: flash, cuDNN, efficient, math."""
+"""PyTorch's attention backends, and FlashAttention-4 where it is installed, as calls that can be timed."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,6 +18,8 @@ from autotune.devices.timing import time_adaptively
 from autotune.measurement import Timing
 from autotune.problem import Problem
 
+Call = Callable[[], Any]
+
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -20,17 +27,56 @@ BACKENDS = {
     "math": SDPBackend.MATH,
 }
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+
+MATH_LENGTH = 8192
+MATH_BYTES = 20e9
+"""`math` keeps whole score matrices: it is left out from this length on, and where one in fp32 has more bytes."""
+
 _FLUSH_BYTES = 1 << 28
 _SLEEP_CYCLES = 1_000_000  # half a millisecond: the host queues the whole call meanwhile
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A problem's inputs, standard normal, shape (B, NH, T, HS), in memory as the problem's layout says.
+
+    `dout` is None for a forward problem.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor | None
+
+    @classmethod
+    def of(cls, problem: Problem, seed: int = 0) -> "Tensors":
+        """New ones on the current GPU."""
+        torch.manual_seed(seed)
+        q, k, v = (_tensor(problem, *names) for names in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv")))
+        return cls(q, k, v, _tensor(problem, "NH", "T") if problem.op == "backward" else None)
 
 
 def time_peers(problem: Problem, budget: TimingBudget) -> dict[str, Timing]:
     """GPU time of every backend that accepts the problem; T must equal T_kv where it is causal."""
     timings = {}
-    for name, backend in BACKENDS.items():
-        with contextlib.suppress(RuntimeError), _quiet(), sdpa_kernel([backend]):
-            timings[name] = _time(_call(problem), budget)
+    tensors = Tensors.of(problem)
+    for name in wanted(problem):
+        with contextlib.suppress(RuntimeError):
+            timings[name] = time_call(peer_call(problem, name, tensors), budget)
     return timings
+
+
+def wanted(problem: Problem) -> tuple[str, ...]:
+    """Peers worth asking: without `math` where it takes too much, with FlashAttention-4 where it is installed."""
+    scores = 4.0 * problem.integer("B") * problem.integer("NH") * problem.integer("T") * problem.integer("T_kv")
+    too_much = problem.integer("T_kv") >= MATH_LENGTH or scores > MATH_BYTES
+    names = [name for name in BACKENDS if not (too_much and name == "math")]
+    return (*names, *(("flash4",) if problem.dtype != "fp32" and has_flash4() else ()))
+
+
+def has_flash4() -> bool:
+    """Whether the package flash-attn-4 is installed."""
+    return find_spec("flash_attn") is not None and find_spec("flash_attn.cute") is not None
 
 
 def versions() -> dict[str, str]:
@@ -38,31 +84,53 @@ def versions() -> dict[str, str]:
     return {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "cuda": str(torch.version.cuda)}
 
 
-def _call(problem: Problem) -> Callable[[], Any]:
-    """The problem as one call; layouts are (B, NH, T, HS) views of (B, T, NH, HS) where the problem says bthd."""
-    q, k, v = (_tensor(problem, heads, length) for heads, length in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv")))
+def peer_call(problem: Problem, name: str, tensors: Tensors) -> Call:
+    """The problem as one call: forward gives out, backward (dq, dk, dv).
+
+    Raises:
+        RuntimeError: the backend refuses the problem.
+    """
+    if problem.op == "forward":
+        return _forward(problem, name, tensors)
+    q, k, v = leaves = tuple(tensor.detach().requires_grad_() for tensor in (tensors.q, tensors.k, tensors.v))
+    with torch.enable_grad():
+        out = _forward(problem, name, Tensors(q, k, v, None))()
+    return lambda: torch.autograd.grad(out, leaves, tensors.dout, retain_graph=True)
+
+
+def _forward(problem: Problem, name: str, tensors: Tensors) -> Call:
+    causal = bool(problem["causal"])
+    if name == "flash4":
+        return _flash4(tensors, causal)
     grouped = problem["NH"] != problem["NH_kv"]
 
     def forward() -> Any:
-        return scaled_dot_product_attention(q, k, v, is_causal=bool(problem["causal"]), enable_gqa=grouped)
+        with _quiet(), sdpa_kernel([BACKENDS[name]]):
+            return scaled_dot_product_attention(tensors.q, tensors.k, tensors.v, is_causal=causal, enable_gqa=grouped)
 
-    if problem.op == "forward":
-        return forward
-    out = forward()
-    dout = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+    return forward
 
 
-def _tensor(problem: Problem, heads: str, length: str) -> Any:
-    B, HS = problem.integer("B"), problem.integer("HS")
-    shape = (B, problem.integer(length), problem.integer(heads), HS)
+def _flash4(tensors: Tensors, causal: bool) -> Call:
+    flash_attn_func = import_module("flash_attn.cute").flash_attn_func
+
+    q, k, v = (tensor.transpose(1, 2) for tensor in (tensors.q, tensors.k, tensors.v))
+
+    def forward() -> Any:
+        result = flash_attn_func(q, k, v, causal=causal)
+        out = result[0] if isinstance(result, tuple) else result
+        return out.transpose(1, 2)
+
+    return forward
+
+
+def _tensor(problem: Problem, heads: str, length: str) -> torch.Tensor:
+    shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
     tensor = torch.randn(shape, dtype=DTYPES[problem.dtype], device="cuda").transpose(1, 2)
-    if problem["layout"] == "bhtd":
-        tensor = tensor.contiguous()
-    return tensor.detach().requires_grad_(problem.op == "backward")
+    return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
 
 
-def _time(call: Callable[[], Any], budget: TimingBudget) -> Timing:
+def time_call(call: Call, budget: TimingBudget) -> Timing:
     """Median GPU time between two events, L2 flushed, with the host far enough ahead that no launch is waited for."""
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
 
@@ -77,14 +145,20 @@ def _time(call: Callable[[], Any], budget: TimingBudget) -> Timing:
         torch.cuda.synchronize()
         return [before.elapsed_time(after) for before, after in pairs]
 
-    sample(2)
     return time_adaptively(sample, budget, "events, L2 flushed")
+
+
+def difference(got: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
+    """Largest ||got - other|| / ||other|| over the outputs that both have, in float64; NaN where any element is."""
+    ratios = []
+    for name in got.keys() & other.keys():
+        one, two = got[name].double(), other[name].double()
+        ratios.append(float((one - two).norm() / two.norm()))
+    return max(ratios, key=lambda ratio: (math.isnan(ratio), ratio))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
