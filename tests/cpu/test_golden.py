@@ -11,6 +11,7 @@ import pytest
 from autotune.devices.gpus import gpu
 from autotune.ops.registry import get_op, op_names
 from autotune.plan import Launch, LaunchPlan
+from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template, builtin_templates
@@ -19,8 +20,15 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 FAMILIES = [template for op in op_names() for template in builtin_templates(op)]
 
 
+def _problem(template: Template) -> Problem:
+    """The op's default problem, or the same in fp32 where the family takes no other dtype."""
+    op = get_op(template.op)
+    default = op.problem()
+    return default if template.why_unsupported(default, gpu("h200")) is None else op.problem(dtype="fp32")
+
+
 def _text(template: Template) -> str:
-    problem = get_op(template.op).problem()
+    problem = _problem(template)
     source = render(template, problem, Space(template, problem, gpu("h200")).default(), gpu("h200"))
     return source.code + "\n" + _plan(source.plan)
 

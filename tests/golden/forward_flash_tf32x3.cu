@@ -1,0 +1,308 @@
+// autotune: forward/flash_tf32x3: tiled attention with an online softmax on tensor cores, fp32 operands as three tf32 products (3xTF32)
+// problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
+// configuration: BLOCK_M=64 WARPS=4 BLOCK_N=32 STAGES=1 MIN_BLOCKS=2 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
+// hash:          1ea0d7db5aa3a880
+
+#include "common/async_copy.cuh"
+#include "common/float_tile.cuh"
+#include "common/ldmatrix.cuh"
+#include "common/mma_tf32.cuh"
+#include "common/reduce.cuh"
+#include "common/score.cuh"
+#include "common/softmax.cuh"
+#include "common/tile.cuh"
+#include "common/tile_copy.cuh"
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+using element = float;
+
+constexpr int HS = 64;
+constexpr bool CAUSAL = true;
+constexpr int WARPS = 4;
+constexpr int MIN_BLOCKS = 2;  // a multiprocessor, asked of the register allocator
+constexpr int BLOCK_M = 64;  // queries a block
+constexpr int BLOCK_N = 32;  // keys a step
+constexpr int STAGES = 1;  // tiles of K and of V in shared memory
+constexpr int UNROLL = 32;  // steps over the head that are written out, at most
+constexpr bool REVERSE = false;  // from the last key to the first
+
+constexpr int THREADS = 32 * WARPS;
+constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
+constexpr int N_TILES = BLOCK_N / 8;           // tiles of 8 keys
+constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
+constexpr int GROUP = 4;                       // of these are summed at a time
+constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
+
+using Tile = FloatTile<HS, false>;
+using Values = DeepFloats<Tile>;
+
+/// A flag whose value the compiler knows.
+template <bool VALUE>
+struct Known {
+    __device__ constexpr operator bool() const { return VALUE; }
+};
+
+/// This warp's queries as A operands, 8 columns a step.
+struct Queries {
+    SharedAddress row;  // of this lane, for ldmatrix
+
+    __device__ __forceinline__ explicit Queries(SharedAddress lane_row) : row(lane_row) {}
+
+    __device__ __forceinline__ SharedAddress place(int step, int m) const
+    {
+        return Tile::advance(row, 2 * step) + Tile::bytes(16 * m);
+    }
+
+    __device__ __forceinline__ void read(Tf32A (&to)[M_TILES], int step) const
+    {
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+            ldmatrix(to[m].big, place(step, m));
+            ldmatrix(to[m].small, place(step, m) + Tile::bytes(BLOCK_M));  // in a tile of their own
+        }
+    }
+};
+
+/// Splits the warp's rows of Q in shared memory: big parts in place, small ones in the tile after it.
+__device__ __forceinline__ void split_queries(unsigned char* warp_tile)
+{
+#pragma unroll 4
+    for (int i = threadIdx.x % 32; i < 16 * M_TILES * Tile::CHUNKS; i += 32) {
+        unsigned char* const place = warp_tile + Tile::offset(i / Tile::CHUNKS, i % Tile::CHUNKS);
+        float chunk[4];
+        load<4>(reinterpret_cast<const float*>(place), chunk);
+        Tf32A parts;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) parts.set(e, chunk[e]);
+        *reinterpret_cast<uint4*>(place) = make_uint4(parts.big[0], parts.big[1], parts.big[2], parts.big[3]);
+        *reinterpret_cast<uint4*>(place + Tile::bytes(BLOCK_M)) =
+            make_uint4(parts.small[0], parts.small[1], parts.small[2], parts.small[3]);
+    }
+    __syncwarp();
+}
+
+/// S = Q K^T for this warp's queries and the keys of a tile. `row`: the lane's in the tile of K, for ldmatrix.
+__device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], const Queries& queries,
+                                              SharedAddress row)
+{
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[m][n][e] = 0.0f;
+#pragma unroll UNROLL
+    for (int step = 0; step < HS / 8; ++step) {
+        Tf32A a[M_TILES];
+        queries.read(a, step);
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            uint32_t both[4];
+            ldmatrix(both, Tile::advance(row, 2 * step) + Tile::bytes(8 * n));
+            Tf32B b[2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) b[i / 2].set(i % 2, __uint_as_float(both[i]));
+            multiply_tf32x3(s, n, a, b);
+        }
+    }
+}
+
+/// Hides the keys that queries do not see. `beyond`: of the thread's first query and key, see Scores.
+__device__ __forceinline__ void mask(float (&s)[M_TILES][N_TILES][4], int beyond)
+{
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int queries = 16 * m + e / 2 * 8;
+                const int keys = 8 * n + e % 2;
+                if (beyond + queries * Scores<CAUSAL>::BEYOND_NEXT_QUERY + keys > 0) s[m][n][e] = minus_infinity();
+            }
+}
+
+/// S becomes P, weights relative to each row's maximum so far. `factor` rescales what was summed before. A row's sum
+/// takes this thread's columns alone; lanes are added up at the end.
+__device__ __forceinline__ void soften(float (&s)[M_TILES][N_TILES][4], OnlineRow (&rows)[ROWS], float (&factor)[ROWS],
+                                       const Scores<CAUSAL>& scores)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        float highest = minus_infinity();
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+            highest = fmaxf(highest, fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
+        factor[r] = rows[r].raise(scores.base2(reduce_lanes<Max, 1, 4>(highest)));
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                float& weight = s[r / 2][n][r % 2 * 2 + e];
+                weight = scores.weight(weight, rows[r].origin());
+                rows[r].sum += weight;
+            }
+    }
+}
+
+/// P for 8 keys as A operands: where D lies, with neighbouring keys 4 apart in the depth of the product.
+__device__ __forceinline__ void split_weights(Tf32A (&a)[M_TILES], const float (&p)[M_TILES][N_TILES][4], int n)
+{
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m].set(i, p[m][n][i % 2 * 2 + i / 2]);
+}
+
+/// O = factor * O + P V for the keys of a tile. Tensor cores truncate their sums, so each tile's product begins at 0 and
+/// is added in fp32.
+__device__ __forceinline__ void add_values(float (&o)[M_TILES][D_TILES][4], const float (&factor)[ROWS],
+                                           const float (&p)[M_TILES][N_TILES][4], const Values& values,
+                                           const unsigned char* tile)
+{
+    Tf32A a[N_TILES][M_TILES];
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) split_weights(a[n], p, n);
+#pragma unroll
+    for (int first = 0; first < D_TILES; first += GROUP) {
+        float part[M_TILES][GROUP][4] = {};
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) {
+            Tf32B b[GROUP];
+#pragma unroll
+            for (int d = 0; d < GROUP; ++d) values.read(b[d], tile + Tile::bytes(8 * n), first + d);
+            multiply_tf32x3(part, 0, a[n], b);
+        }
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int d = 0; d < GROUP; ++d)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    float& sum = o[m][first + d][e];
+                    sum = fmaf(sum, factor[2 * m + e / 2], part[m][d][e]);
+                }
+    }
+}
+
+/// Writes factor * O to a matrix. `row`: the thread's first, `T`: rows of the matrix.
+__device__ __forceinline__ void write_rows(const View<element, 4>& out, element* matrix, int row, int T,
+                                           const float (&o)[M_TILES][D_TILES][4], const float (&factor)[ROWS])
+{
+    const bool vectors = allows_vectors<2>(out);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        if (row + 8 * r >= T) break;
+        element* const to = matrix + (row + 8 * r) * out.stride[2];
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) {
+            const float part[2] = {o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]};
+            store_row(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out,
+                  float* __restrict__ lse, int NH, int NH_kv, int T, int T_kv, float scale)
+{
+    extern __shared__ __align__(128) unsigned char smem[];
+    unsigned char* const q_tile = smem;
+    unsigned char* const k_tiles = q_tile + 2 * Tile::bytes(BLOCK_M);
+    unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
+
+    const int batch = blockIdx.x / NH;
+    const int head = blockIdx.x % NH;
+    const int block = gridDim.y - 1 - blockIdx.y;
+    const int head_kv = head / (NH / NH_kv);
+    const int query_begin = block * BLOCK_M;
+    const int query_end = min(query_begin + BLOCK_M, T);
+
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    // Tiles of keys that a query of this block sees; those that every query sees completely come first.
+    const int tiles = (scores.keys_seen(query_end - 1) + BLOCK_N - 1) / BLOCK_N;
+    const int full_tiles = scores.keys_seen(query_begin) / BLOCK_N;
+    const auto first_key = [&](int step) { return (REVERSE ? tiles - 1 - step : step) * BLOCK_N; };
+    const auto k_tile = [&](int step) { return k_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
+    const auto v_tile = [&](int step) { return v_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
+
+    const TileCopier<Tile, THREADS> copier;
+    const bool vectors = allows_vectors<4>(k) && allows_vectors<4>(v);
+    const element* keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
+    const element* values = copier.start(v, matrix_of(v, batch, head_kv), 0);
+    const auto copy_keys = [&](int step) {
+        const int key = first_key(step);
+        copier.copy<BLOCK_N>(k_tile(step), keys + key * k.stride[2], k, T_kv - key, vectors);
+    };
+    const auto copy_values = [&](int step) {
+        const int key = first_key(step);
+        copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
+    };
+
+    copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
+                         allows_vectors<4>(q));
+    commit_copies();
+    if (tiles > 0) copy_keys(0);
+    commit_copies();
+    wait_for_copies<1>();
+    __syncthreads();  // Q is there
+
+    const int warp = threadIdx.x / 32;
+    unsigned char* const warp_tile = q_tile + Tile::bytes(warp * 16 * M_TILES);
+    const int warp_begin = query_begin + warp * 16 * M_TILES;
+    const int row0 = warp_begin + threadIdx.x % 32 / 4;  // this thread's rows are row0 + r * 8
+    const int warp_keys = scores.keys_seen(warp_begin + 16 * M_TILES - 1);
+    const int key_lane = ldmatrix_cols_first<Tile>();  // this lane's row in a tile of K, for ldmatrix
+    const Values value_rows;
+    split_queries(warp_tile);
+    const Queries queries(shared_address(warp_tile) + ldmatrix_rows_first<Tile>());
+    OnlineRow rows[ROWS];
+    float o[M_TILES][D_TILES][4] = {};
+
+    const auto attend = [&](int step, auto masked) {
+        const int key = first_key(step);
+        float s[M_TILES][N_TILES][4];
+        float factor[ROWS];
+        wait_for_copies<0>();
+        __syncthreads();  // K is there, and V of the step before has been read
+        copy_values(step);
+        commit_copies();
+        multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane);
+        if (masked) mask(s, scores.beyond(row0, key + threadIdx.x % 4 * 2));
+        soften(s, rows, factor, scores);
+        wait_for_copies<0>();
+        __syncthreads();  // V is there, and K has been read
+        if (step + 1 < tiles) copy_keys(step + 1);
+        commit_copies();
+        add_values(o, factor, s, value_rows, v_tile(step));
+    };
+
+    const int peeled = full_tiles;
+    int step = 0;
+#pragma unroll 1
+    for (; step < peeled; ++step) attend(step, Known<false>());
+#pragma unroll 1
+    for (; step < tiles; ++step) attend(step, Known<true>());
+
+    float factor[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        const int query = row0 + 8 * r;
+        const bool sees_keys = scores.keys_seen(query) > 0;
+        rows[r].sum = reduce_lanes<Sum, 1, 4>(rows[r].sum);
+        factor[r] = sees_keys ? 1.0f / rows[r].sum : 0.0f;
+        if (threadIdx.x % 4 == 0 && query < T)
+            lse[(static_cast<long long>(batch) * NH + head) * T + query] =
+                sees_keys ? rows[r].log_sum_exp() : minus_infinity();
+    }
+    write_rows(out, matrix_of(out, batch, head), row0, T, o, factor);
+}
+
+// buffer q: 3145728 fp32, input
+// buffer k: 3145728 fp32, input
+// buffer v: 3145728 fp32, input
+// buffer out: 3145728 fp32, output
+// buffer lse: 49152 fp32, output
+// launch attention_forward grid=(48, 16, 1) block=(128, 1, 1) smem=52224 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
