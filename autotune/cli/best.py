@@ -28,6 +28,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     K: options.KOption = None,
     mask: options.MaskOption = None,
     alpha: options.AlphaOption = None,
+    group: options.GroupOption = None,
+    interleaved: options.InterleavedOption = None,
+    arithmetic: options.ArithmeticOption = None,
     scale: options.ScaleOption = None,
     settings: options.SetOption = None,
     device: Annotated[
@@ -53,7 +56,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
+        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
     }  # fmt: skip
     fields = options.field_values(given, settings)
     answer = best(op, device=device, db=db, template=template, reference=reference, **fields)

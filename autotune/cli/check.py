@@ -31,6 +31,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     K: options.KOption = None,
     mask: options.MaskOption = None,
     alpha: options.AlphaOption = None,
+    group: options.GroupOption = None,
+    interleaved: options.InterleavedOption = None,
+    arithmetic: options.ArithmeticOption = None,
     scale: options.ScaleOption = None,
     settings: options.SetOption = None,
     template: Annotated[
@@ -68,7 +71,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
+        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
     }  # fmt: skip
     common: dict[str, Any] = {
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,

@@ -52,6 +52,23 @@ MaskOption = Annotated[
 AlphaOption = Annotated[
     list[str] | None, typer.Option("--alpha", help="matmul: factor of the product.", rich_help_panel=_PANEL)
 ]
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", help="matmul: matrices of A that share one of B.", rich_help_panel=_PANEL)
+]
+InterleavedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--interleaved",
+        help="matmul: operands that lie as (B, rows, NH, columns): none, ab, bc, ….",
+        rich_help_panel=_PANEL,
+    ),
+]
+ArithmeticOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arithmetic", help="matmul: full, or tf32: fp32 factors may be rounded to tf32.", rich_help_panel=_PANEL
+    ),
+]
 ScaleOption = Annotated[
     list[str] | None,
     typer.Option("--scale", help="softmax, softmax_backward: factor of the scores.", rich_help_panel=_PANEL),

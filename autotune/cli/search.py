@@ -7,10 +7,13 @@ import typer
 
 from autotune.cli.options import (
     AlphaOption,
+    ArithmeticOption,
     BOption,
     CausalOption,
     DTypeOption,
+    GroupOption,
     HSOption,
+    InterleavedOption,
     KOption,
     LayoutOption,
     MaskOption,
@@ -60,6 +63,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     K: KOption = None,
     mask: MaskOption = None,
     alpha: AlphaOption = None,
+    group: GroupOption = None,
+    interleaved: InterleavedOption = None,
+    arithmetic: ArithmeticOption = None,
     scale: ScaleOption = None,
     settings: SetOption = None,
     template: Annotated[
@@ -138,7 +144,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "scale": scale,
+        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
+        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
     }  # fmt: skip
     choices = field_choices(given, settings)
     problems = list(field_products(choices))

@@ -8,12 +8,18 @@ transposed: `nt` stores A as (M, K) and B as (N, K), which makes C = alpha·QK�
 `c_lower` scores: elements j > i + N - M of C are 0, and tiles of them are not computed;
 `a_lower` P·V and dS·K: A is 0 where k > i + K - M, and kernels need not read it there;
 `a_upper` Pᵀ·dO and dSᵀ·Q (layout `tn`): A is 0 where k < i + K - M, likewise.
+
+`group` matrices of A and C share one of B, as query heads share a key head: B then has NH / group matrices a batch
+entry. `interleaved` names the operands that lie as (B, rows, NH, columns), attention's own order. `arithmetic=tf32`
+allows fp32 factors to be rounded to tf32 (10 bits of mantissa), and is judged by what that costs.
 """
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autotune.errors import ProblemError
 from autotune.ops.base import Arrays, Field, Op, contiguous
 from autotune.plan import Role, TensorSpec
 from autotune.problem import Problem
@@ -22,6 +28,8 @@ from autotune.reference.inputs import normal
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")
+INTERLEAVED = ("none", "a", "b", "c", "ab", "ac", "bc", "abc")
+ARITHMETIC = ("full", "tf32")
 
 _EMULATED_FLOPS = 0.8e9
 """What the emulator executes in about a second."""
@@ -42,12 +50,22 @@ class Matmul(Op):
         Field("layout", "choice", "nt", choices=LAYOUTS, help="A and B as they are (n) or stored transposed (t)"),
         Field("mask", "choice", "none", choices=MASKS, help="triangle that matters"),
         Field("alpha", "float", 1.0, help="factor of the product"),
+        Field("group", "int", 1, help="matrices of A and C that share one of B"),
+        Field("interleaved", "choice", "none", choices=INTERLEAVED, help="operands that lie as (B, rows, NH, columns)"),
+        Field("arithmetic", "choice", "full", choices=ARITHMETIC, help="tf32: fp32 factors may be rounded to tf32"),
     )
-    exact_fields = ("dtype", "layout", "mask")
+    exact_fields = ("dtype", "layout", "mask", "arithmetic")
     error_factor = 2.0
 
+    def check(self, problem: Problem) -> None:
+        """Groups are whole, and tf32 is a way to multiply fp32."""
+        if problem.integer("NH") % problem.integer("group"):
+            raise ProblemError(f"op 'matmul': NH={problem['NH']} is not a multiple of group={problem['group']}")
+        if problem["arithmetic"] == "tf32" and problem.dtype != "fp32":
+            raise ProblemError(f"op 'matmul': arithmetic=tf32 goes with dtype=fp32, not {problem.dtype}")
+
     def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
-        """a, b -> c, each matrix contiguous or the transpose of a contiguous one."""
+        """a, b -> c, each matrix with contiguous rows, or the transpose of one."""
         M, N, K = (problem.integer(name) for name in ("M", "N", "K"))
         layout = str(problem["layout"])
         return (
@@ -71,12 +89,18 @@ class Matmul(Op):
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64."""
-        return {"c": reference.matmul(inputs["a"], inputs["b"], float(problem["alpha"]), str(problem["mask"]))}
+        return {"c": self._product(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """Sums in float32, C rounded to the dtype."""
-        alpha, mask = float(problem["alpha"]), str(problem["mask"])
-        return {"c": reference.matmul(inputs["a"], inputs["b"], alpha, mask, low_precision=problem.dtype)}
+        """Sums in float32, C rounded to the dtype; factors rounded to tf32 where that is allowed."""
+        if problem["arithmetic"] == "tf32":
+            inputs = {name: reference.rounded_to_tf32(array) for name, array in inputs.items()}
+        return {"c": self._product(problem, inputs, problem.dtype)}
+
+    @staticmethod
+    def _product(problem: Problem, inputs: Arrays, low_precision: str | None) -> NDArray[np.float64]:
+        b = np.repeat(inputs["b"], problem.integer("group"), axis=1)
+        return reference.matmul(inputs["a"], b, float(problem["alpha"]), str(problem["mask"]), low_precision)
 
     def flops(self, problem: Problem) -> float:
         """2·B·NH·M·N·K, halved where only a triangle matters."""
@@ -98,8 +122,10 @@ class Matmul(Op):
 
         The corner keeps each length's remainder modulo 256, so that last tiles are cut as those of the whole.
         """
-        for B, NH in ((2, 2), (1, 2), (1, 1)):
-            share = problem.replace(B=min(B, problem.integer("B")), NH=min(NH, problem.integer("NH")))
+        group = problem.integer("group")
+        for B, shared in ((2, 2), (1, 2), (1, 1)):
+            NH = min(shared * group, problem.integer("NH"))
+            share = problem.replace(B=min(B, problem.integer("B")), NH=NH)
             if self.flops(share) <= _EMULATED_FLOPS:
                 return share
         for names in (("M", "N"), ("K",)):
@@ -109,17 +135,19 @@ class Matmul(Op):
         return share
 
     def units(self, problem: Problem) -> int:
-        """One per matrix."""
-        return problem.integer("B") * problem.integer("NH")
+        """One per matrix of B."""
+        return problem.integer("B") * problem.integer("NH") // problem.integer("group")
 
     def unit_problem(self, problem: Problem) -> Problem:
-        """One matrix product."""
-        return problem.replace(B=1, NH=1)
+        """The products with one matrix of B."""
+        return problem.replace(B=1, NH=problem["group"])
 
     def unit(self, problem: Problem, arrays: Arrays, index: int) -> Arrays:
-        """Slices (1, 1, …)."""
-        b, head = divmod(index, problem.integer("NH"))
-        return {name: array[b : b + 1, head : head + 1] for name, array in arrays.items()}
+        """Slices (1, group, …), of B (1, 1, …)."""
+        group = problem.integer("group")
+        b, shared = divmod(index, problem.integer("NH") // group)
+        own, common = slice(shared * group, (shared + 1) * group), slice(shared, shared + 1)
+        return {name: array[b : b + 1, common if name == "b" else own] for name, array in arrays.items()}
 
 
 def _corner(length: int) -> int:
@@ -127,8 +155,12 @@ def _corner(length: int) -> int:
 
 
 def _tensor(problem: Problem, name: str, rows: int, cols: int, transposed: bool, role: Role) -> TensorSpec:
-    shape = (problem.integer("B"), problem.integer("NH"), rows, cols)
-    strides = contiguous(shape)
-    if transposed:
-        strides = (*strides[:2], 1, rows)
-    return TensorSpec(name, shape, strides, problem.dtype, role, name)
+    B, NH = problem.integer("B"), problem.integer("NH")
+    heads = NH // problem.integer("group") if name == "b" else NH
+    n, m = (cols, rows) if transposed else (rows, cols)  # as stored
+    if name in str(problem["interleaved"]):
+        batch, row, head, col = contiguous((B, n, heads, m))
+    else:
+        batch, head, row, col = contiguous((B, heads, n, m))
+    strides = (batch, head, col, row) if transposed else (batch, head, row, col)
+    return TensorSpec(name, (B, heads, rows, cols), strides, problem.dtype, role, name)

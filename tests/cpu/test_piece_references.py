@@ -1,6 +1,7 @@
 """Ops `matmul`, `softmax`, `softmax_backward`: fields, layouts, counts, and references against other formulas."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from autotune.expected import expect, tensor_view
 from autotune.lookup import best
 from autotune.ops.registry import BUILTIN, get_op
 from autotune.problem import Problem
+from autotune.reference.matmul import rounded_to_tf32
 from autotune.template import builtin_templates
 
 MATMUL, SOFTMAX, BACKWARD = (get_op(name) for name in ("matmul", "softmax", "softmax_backward"))
@@ -21,7 +23,8 @@ def test_they_are_built_in() -> None:
 
 def test_defaults_are_the_ladders_scores() -> None:
     problem = MATMUL.problem()
-    assert problem.key == "matmul B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0"
+    sizes, others = "B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16", "alpha=1.0 group=1 interleaved=none arithmetic=full"
+    assert problem.key == f"matmul {sizes} layout=nt mask=none {others}"
     assert MATMUL.flops(problem) == 2 * 48 * 1024 * 1024 * 64
     assert MATMUL.nbytes(problem) == 48 * 2 * (2 * 1024 * 64 + 1024 * 1024)
 
@@ -91,6 +94,39 @@ def test_units_are_matrices() -> None:
     np.testing.assert_allclose(MATMUL.reference(MATMUL.unit_problem(problem), piece)["c"], expected)
 
 
+def test_matrices_that_share_one_of_b() -> None:
+    problem = MATMUL.problem(B=2, NH=6, M=4, N=5, K=7, group=3, layout="nt")
+    a, b, c = MATMUL.tensors(problem)
+    assert [t.shape for t in (a, b, c)] == [(2, 6, 4, 7), (2, 2, 7, 5), (2, 6, 4, 5)]
+    inputs = MATMUL.inputs(problem, seed=3)
+    got = MATMUL.reference(problem, inputs)["c"]
+    np.testing.assert_allclose(got[1, 4], inputs["a"][1, 4].astype(float) @ inputs["b"][1, 1].astype(float))
+    assert MATMUL.units(problem) == 4
+    piece, small = MATMUL.unit(problem, inputs, 3), MATMUL.unit_problem(problem)
+    np.testing.assert_allclose(MATMUL.reference(small, piece)["c"], got[1:, 3:])
+    assert MATMUL.emulated(MATMUL.problem(M=512, N=512, group=3)) == MATMUL.problem(B=2, NH=6, M=512, N=512, group=3)
+
+
+def test_operands_that_lie_as_attention_has_them() -> None:
+    a, b, c = MATMUL.tensors(MATMUL.problem(B=2, NH=3, M=5, N=6, K=8, layout="nt", interleaved="ab"))
+    assert a.strides == (5 * 3 * 8, 8, 3 * 8, 1)
+    assert b.strides == (6 * 3 * 8, 8, 1, 3 * 8)  # stored as (B, N, NH, K)
+    assert c.strides == (3 * 5 * 6, 5 * 6, 6, 1)
+
+
+def test_tf32_is_judged_by_what_rounding_to_it_costs() -> None:
+    fields: dict[str, Any] = {"B": 1, "NH": 1, "M": 40, "N": 40, "K": 64, "dtype": "fp32"}
+    full, tf32 = MATMUL.problem(**fields), MATMUL.problem(**fields, arithmetic="tf32")
+    bounds = [expect(MATMUL, problem, seed=1).units[0].bound["c"] for problem in (full, tf32)]
+    assert 100 < bounds[1] / bounds[0] < 8192
+    x = np.array([1 + 2.0**-11, 1 + 2.0**-11 - 2.0**-23, -1 - 3 * 2.0**-11, np.inf, np.nan, 0.0], np.float32)
+    rounded = rounded_to_tf32(x)
+    np.testing.assert_array_equal(
+        rounded, np.array([1 + 2.0**-10, 1, -1 - 2 * 2.0**-10, np.inf, np.nan, 0], np.float32)
+    )
+    assert "arithmetic" in MATMUL.exact_fields  # a look-up for one is never answered with the other
+
+
 @pytest.mark.parametrize(("T", "T_kv"), [(7, 7), (3, 9), (9, 3), (1, 1)])
 @pytest.mark.parametrize("causal", [True, False])
 def test_softmax_row_by_row(T: int, T_kv: int, causal: bool) -> None:
@@ -153,6 +189,8 @@ def test_a_gradient_that_cancels_has_room_for_rounding() -> None:
         ("matmul", {"layout": "bthd"}, "layout='bthd' is not one of nn, nt, tn, tt"),
         ("matmul", {"alpha": float("inf")}, "alpha=inf is not a finite number"),
         ("matmul", {"alpha": True}, "alpha=True is not a finite number"),
+        ("matmul", {"group": 5}, "NH=12 is not a multiple of group=5"),
+        ("matmul", {"dtype": "fp16", "arithmetic": "tf32"}, "arithmetic=tf32 goes with dtype=fp32, not fp16"),
         ("softmax", {"scale": "wide"}, "scale='wide' is not a finite number"),
         ("softmax", {"T_kv": 0}, "T_kv=0 must be at least 1"),
     ],

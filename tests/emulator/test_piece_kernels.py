@@ -10,18 +10,20 @@ from numpy.typing import NDArray
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
 from autotune.devices.cpu import CpuDevice
-from autotune.expected import tensor_view
+from autotune.expected import expect, tensor_view
+from autotune.measure import Bench
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
 from autotune.plan import Arg, LaunchPlan, ViewArg
 from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
-from autotune.template import Template, builtin_templates
+from autotune.template import Template, builtin_templates, find_template
 from autotune.values import Value
 from tests.emulator.attention_cases import SPEC, covering, verdict
 
 PRODUCTS = builtin_templates("matmul")
+MMA = find_template("matmul", "mma")
 ROW_OPS = ("softmax", "softmax_backward")
 ROW_FAMILIES = tuple(family for op in ROW_OPS for family in builtin_templates(op))
 
@@ -61,6 +63,8 @@ PRODUCT_CASES = (
     product(136, 72, 200, layout="tn", B=2, alpha=-2.0),
     product(96, 256, 104, layout="tt", dtype="bf16"),
     product(70, 24, 3, layout="nt", mask="c_lower"),
+    product(50, 70, 64, NH=6, group=3, interleaved="ab", layout="nt", mask="c_lower", alpha=0.125),
+    product(67, 24, 40, B=2, NH=4, group=2, interleaved="bc", layout="nn", mask="a_lower"),
 )
 
 
@@ -70,6 +74,51 @@ def test_products(family: Template, fields: dict[str, Value], cache: BuildCache)
     dtype = "fp32" if family.name == "simt" and "dtype" not in fields else "fp16"
     problem = get_op("matmul").problem(**{"dtype": dtype, **fields})
     right(family, problem, sampled(family, problem, seed=problem.integer("K")), cache)
+
+
+TF32_CASES = (
+    product(113, 203, 64, layout="nt", mask="c_lower", alpha=0.125),
+    product(203, 64, 113, layout="nn", mask="a_lower"),
+    product(64, 130, 251, layout="tn", mask="a_upper"),
+    product(96, 256, 104, layout="tt"),
+    product(1, 1, 1, layout="nn"),
+)
+
+
+@pytest.mark.parametrize("fields", TF32_CASES, ids=lambda f: "-".join(map(str, f.values())))
+def test_products_in_tf32(fields: dict[str, Value], cache: BuildCache) -> None:
+    """Right by the bound of tf32, which is not that of fp32: such a product cannot win where it was not allowed."""
+    problem = get_op("matmul").problem(dtype="fp32", arithmetic="tf32", **fields)
+    config = sampled(MMA, problem, seed=problem.integer("K"))
+    right(MMA, problem, config, cache)
+    full = problem.replace(arithmetic="full")
+    assert MMA.why_unsupported(full, SPEC) == "it needs dtype in ['fp16', 'bf16'] or arithmetic == 'tf32'"
+    if problem.integer("K") > 1:
+        source = render(MMA, problem, config, SPEC)
+        device = CpuDevice(SPEC, threads=2)
+        strict = Bench(device, get_op("matmul"), expect(get_op("matmul"), full, seed=1))
+        assert strict.evaluate(build_emulator(source, cache), source.plan, None).outcome is Outcome.WRONG_RESULT
+        device.close()
+
+
+def test_tf32_with_every_parameter(cache: BuildCache) -> None:
+    for layout in ("nt", "tn"):
+        problem = get_op("matmul").problem(**product(140, 136, 80, dtype="fp32", layout=layout, arithmetic="tf32"))
+        for config in covering(Space(MMA, problem, SPEC), seed=3):
+            right(MMA, problem, config, cache)
+
+
+def test_nan_and_infinity_pass_through_tf32(cache: BuildCache) -> None:
+    op = get_op("matmul")
+    problem = op.problem(**product(32, 32, 16, NH=1, dtype="fp32", layout="nn", arithmetic="tf32"))
+    inputs = op.inputs(problem, seed=2)
+    inputs["a"][0, 0, 3, 2] = np.frombuffer(b"\xff\xff\xff\x7f", np.float32)[0]  # a NaN that rounding up would wrap
+    inputs["a"][0, 0, 5, 1], inputs["b"][0, 0, 1] = np.inf, 1.0
+    layouts = {t.name: (t.strides, 0) for t in op.tensors(problem)}
+    got = run_placed(MMA, problem, inputs, layouts, cache)[0, 0]
+    assert np.isnan(got[3]).all()
+    assert (got[5] == np.inf).all()
+    assert np.isfinite(np.delete(got, (3, 5), axis=0)).all()
 
 
 @each_product

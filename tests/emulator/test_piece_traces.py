@@ -64,11 +64,20 @@ def test_a_padded_tile_has_no_bank_conflicts(columns: int, cache: BuildCache) ->
     assert (sum(line.conflicts for line in loads) > 0) == (columns == 32)
 
 
-def test_tensor_core_products_have_no_bank_conflicts(cache: BuildCache) -> None:
+@pytest.mark.parametrize(
+    ("fields", "reads"),
+    [({"layout": "nn"}, "matrix load"), ({"layout": "nt"}, "matrix load"), ({"layout": "tn"}, "shared load")],
+    ids=lambda value: value if isinstance(value, str) else value["layout"],
+)
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_tensor_core_products_have_no_bank_conflicts(
+    dtype: str, fields: dict[str, Value], reads: str, cache: BuildCache
+) -> None:
     (family,) = (family for family in FAMILIES if family.name == "mma")
-    trace = traced(family, {}, cache, layout="nn", M=128, N=256, K=64)
+    tf32 = {"arithmetic": "tf32"} if dtype == "fp32" else {}
+    trace = traced(family, {"EPILOGUE": "shared"}, cache, M=128, N=256, K=64, dtype=dtype, **tf32, **fields)
     lines = [line for kernel in trace.kernels for line in kernel.lines]
-    for operation in ("matrix load", "async copy", "shared load", "shared store"):
+    for operation in (reads, "async copy", "shared load", "shared store"):
         counted = [line for line in lines if line.operation == operation]
         assert counted
         assert sum(line.conflicts for line in counted) == 0, operation

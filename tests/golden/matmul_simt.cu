@@ -1,8 +1,8 @@
 // autotune: matmul/simt: register tiles over shared memory, fp32 arithmetic: any dtype, shape, layout and strides
-// problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0
+// problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=64 BLOCK_K=16 M_TILE=8 N_TILE=8 STAGES=2 UNROLL=8 SMEM_PAD=4 VEC=4 MIN_BLOCKS=2 STORES=cached GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          569e8b8fc73f6b0e
+// hash:          8dbfc4f2bcbe1040
 
 #include "common/gradient.cuh"
 #include "common/matrix_product.cuh"
@@ -103,7 +103,8 @@ struct OperandInFlight {
 
 /// c = alpha * a * b, one tile a block.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int NH, int M, int N, int K, float alpha)
+matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int NH, int group, int M, int N, int K,
+               float alpha)
 {
     extern __shared__ __align__(16) unsigned char smem[];
     float* const a_tiles = reinterpret_cast<float*>(smem);
@@ -115,6 +116,7 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
     const int row_end = min(row_begin + BLOCK_M, M);
     const int batch = matrix / NH;
     const int head = matrix % NH;
+    const int b_head = head / group;  // several matrices may share one of B
 
     Summands range = Summands::of_rows<TRIANGLE>(row_begin, row_end, M, K, BLOCK_K);
     if (!wanted<TRIANGLE>(row_end - 1, col_begin, M, N)) range.end = 0;  // the whole tile is 0
@@ -124,7 +126,7 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
         matrix_of(a, batch, head) + row_begin * a.stride[2] + range.begin * a.stride[3], a.stride[2], a.stride[3],
         allows_vectors_along<A_ALONG_K ? 3 : 2, VEC>(a));
     OperandInFlight<BLOCK_N, B_ROW, B_ALONG_K> b_flight(
-        matrix_of(b, batch, head) + range.begin * b.stride[2] + col_begin * b.stride[3], b.stride[3], b.stride[2],
+        matrix_of(b, batch, b_head) + range.begin * b.stride[2] + col_begin * b.stride[3], b.stride[3], b.stride[2],
         allows_vectors_along<B_ALONG_K ? 2 : 3, VEC>(b));
     const auto fetch = [&](int step) {
         const int k_left = K - range.begin - step * BLOCK_K;
@@ -176,4 +178,4 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
 // buffer a: 3145728 fp16, input
 // buffer b: 3145728 fp16, input
 // buffer c: 50331648 fp16, output
-// launch matrix_product grid=(16, 8, 48) block=(128, 1, 1) smem=25600 (a, b, c, NH, M, N, K, alpha)
+// launch matrix_product grid=(16, 8, 48) block=(128, 1, 1) smem=25600 (a, b, c, NH, group, M, N, K, alpha)

@@ -1,8 +1,8 @@
 // autotune: permute/copy: a copy by vectors along the head, rows shared out over threads
 // problem:       B=4 NH=12 T=1024 HS=64 dtype=fp16 source=bthd target=bhtd
-// configuration: THREADS=256 VEC=4 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head,z=batch
+// configuration: THREADS=256 VEC=8 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          408401afc149b1ff
+// hash:          7e08b37698448d2a
 
 #include "common/row_access.cuh"
 #include "common/types.cuh"
@@ -12,7 +12,7 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr int THREADS = 256;
-constexpr int VEC = 4;   // elements an access
+constexpr int VEC = 8;   // elements an access
 constexpr int EACH = 2;  // accesses of a thread
 constexpr int ROW = (HS + VEC - 1) / VEC;  // accesses that a row takes
 constexpr Access LOADS = Access::STREAMING;
@@ -49,4 +49,4 @@ permute_heads(View<element, 4> x, View<element, 4> y, int T)
 
 // buffer x: 3145728 fp16, input
 // buffer y: 3145728 fp16, output
-// launch permute_heads grid=(32, 12, 4) block=(256, 1, 1) smem=0 (x, y, T)
+// launch permute_heads grid=(16, 12, 4) block=(256, 1, 1) smem=0 (x, y, T)

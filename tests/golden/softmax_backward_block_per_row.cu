@@ -1,8 +1,8 @@
 // autotune: softmax_backward/block_per_row: a block a row: the row lies in shared memory tile by tile, and every thread sums over it for its own elements
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=64 COLUMNS=4 TILE=1024 PRODUCTS=True UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
+// configuration: THREADS=32 COLUMNS=8 TILE=1024 PRODUCTS=True UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          7092f4120a652011
+// hash:          5cc91e8215e39a38
 
 #include "common/score.cuh"
 #include "common/types.cuh"
@@ -11,8 +11,8 @@
 using element = __half;
 
 constexpr bool CAUSAL = true;
-constexpr int THREADS = 64;
-constexpr int COLUMNS = 4;      // elements a thread computes at a time
+constexpr int THREADS = 32;
+constexpr int COLUMNS = 8;      // elements a thread computes at a time
 constexpr int TILE = 1024;         // keys in shared memory
 constexpr int UNROLL = 4;
 constexpr int WIDTH = 4;         // keys that one instruction reads from shared memory
@@ -80,4 +80,4 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 // buffer weights: 50331648 fp16, input
 // buffer d_weights: 50331648 fp16, input
 // buffer d_scores: 50331648 fp16, output
-// launch softmax_gradient grid=(1024, 12, 4) block=(64, 1, 1) smem=0 (weights, d_weights, d_scores, T, T_kv, scale)
+// launch softmax_gradient grid=(1024, 12, 4) block=(32, 1, 1) smem=0 (weights, d_weights, d_scores, T, T_kv, scale)

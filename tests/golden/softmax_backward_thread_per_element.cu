@@ -1,8 +1,8 @@
 // autotune: softmax_backward/thread_per_element: a thread an element, a column or a row: every element sums over its row again; what the grid spreads out is a choice
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=256 THREAD=column PARALLEL=others, matrices UNROLL=1 GRID_MAP=x=threads,y=others,z=matrix
+// configuration: THREADS=32 THREAD=column PARALLEL=matrices UNROLL=1 GRID_MAP=x=threads,y=others,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          c0ecc62f78d2b539
+// hash:          8739ec4ee86645bf
 
 #include "common/row_access.cuh"
 #include "common/score.cuh"
@@ -12,7 +12,7 @@
 using element = __half;
 
 constexpr bool CAUSAL = true;
-constexpr int THREADS = 256;
+constexpr int THREADS = 32;
 constexpr int UNROLL = 1;
 
 /// Sum over k < seen of P[k] * (1 if k = col else 0, minus P[col]) * dP[k].
@@ -42,8 +42,8 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
         const element* const p = matrix_of(weights, matrix / NH, matrix % NH);
         const element* const dp = matrix_of(d_weights, matrix / NH, matrix % NH);
         element* const ds = matrix_of(d_scores, matrix / NH, matrix % NH);
-        const int other = blockIdx.y;
-        {
+#pragma unroll 1
+        for (int other = 0; other < T; ++other) {
             const int row = other;
             const int col = mine;
             const int seen = mask.keys_seen(row);
@@ -65,4 +65,4 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 // buffer weights: 50331648 fp16, input
 // buffer d_weights: 50331648 fp16, input
 // buffer d_scores: 50331648 fp16, output
-// launch softmax_gradient grid=(4, 1024, 48) block=(256, 1, 1) smem=0 (weights, d_weights, d_scores, B * NH, NH, T, T_kv, scale)
+// launch softmax_gradient grid=(32, 1, 48) block=(32, 1, 1) smem=0 (weights, d_weights, d_scores, B * NH, NH, T, T_kv, scale)

@@ -1,8 +1,8 @@
 // autotune: softmax_backward/warp_per_element: a warp or a part of one an element or several neighbours: lanes share the sum over the row, row after row
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: LANES=32 COLUMNS=8 ROWS_EACH=8 THREADS=128 REDUCE=cooperative_groups UNROLL=4 DIAGONAL=split REVERSE=True GRID_MAP=x=columns,y=rows,z=matrix
+// configuration: LANES=32 COLUMNS=8 ROWS_EACH=64 THREADS=256 REDUCE=cooperative_groups UNROLL=4 DIAGONAL=split REVERSE=True GRID_MAP=x=columns,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          52fd49f666e97cda
+// hash:          bc1a71e6ade000d4
 
 #include "common/cooperative_reduce.cuh"
 #include "common/reduce.cuh"
@@ -16,7 +16,7 @@ using element = __half;
 constexpr bool CAUSAL = true;
 constexpr int LANES = 32;          // that share an element
 constexpr int COLUMNS = 8;         // neighbouring elements of a row that they sum at once
-constexpr int THREADS = 128;
+constexpr int THREADS = 256;
 constexpr int UNROLL = 4;
 
 /// Sums x over the lanes of an element.
@@ -84,7 +84,7 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 {
     const int matrix = blockIdx.z;
     const int col = (blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES) * COLUMNS;
-    constexpr int ROWS_EACH = 8;
+    constexpr int ROWS_EACH = 64;
     const int row_block = gridDim.y - 1 - blockIdx.y;
     const int row_begin = row_block * ROWS_EACH;
     const int row_end = min(row_begin + ROWS_EACH, T);
@@ -113,4 +113,4 @@ softmax_gradient(View<element, 4> weights, View<element, 4> d_weights, View<elem
 // buffer weights: 50331648 fp16, input
 // buffer d_weights: 50331648 fp16, input
 // buffer d_scores: 50331648 fp16, output
-// launch softmax_gradient grid=(32, 128, 48) block=(128, 1, 1) smem=0 (weights, d_weights, d_scores, NH, T, T_kv, scale)
+// launch softmax_gradient grid=(16, 16, 48) block=(256, 1, 1) smem=0 (weights, d_weights, d_scores, NH, T, T_kv, scale)

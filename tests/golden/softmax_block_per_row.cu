@@ -1,8 +1,8 @@
 // autotune: softmax/block_per_row: a block a row: maximum and sum reduced over the block, by a tree in shared memory or by shuffles
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: THREADS=128 ROWS=1 REDUCE=shuffle KEEP=nothing PASSES=three VEC=4 UNROLL=2 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
+// configuration: THREADS=128 ROWS=1 REDUCE=shuffle KEEP=shared PASSES=three VEC=8 UNROLL=2 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4f74507a8b59c023
+// hash:          55169514d71372af
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -16,7 +16,7 @@ using element = __half;
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;
 constexpr int ROWS = 1;           // a block, one after the other
-constexpr int VEC = 4;            // elements an access
+constexpr int VEC = 8;            // elements an access
 constexpr int UNROLL = 2;
 constexpr Access LOADS = Access::CACHED;
 constexpr Access STORES = Access::CACHED;
@@ -38,20 +38,27 @@ struct Row {
     int seen;
     bool vectors;
     Scores<CAUSAL> mask;
+    float* kept;
 
     /// -inf for keys that are not seen.
     __device__ __forceinline__ void read(float (&to)[VEC], int key, bool first) const
     {
+        if (!first) {
+            load<VEC>(kept + key, to);
+            return;
+        }
         (void)first;
         read_part<LOADS, VEC>(from, stride, key, seen, mask.T_kv, to, vectors);
 #pragma unroll
         for (int e = 0; e < VEC; ++e) to[e] = key + e < seen ? mask.base2(to[e]) : minus_infinity();
+        store<VEC>(kept + key, to);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, float scale)
 {
+    extern __shared__ __align__(16) unsigned char smem[];
     const int batch = blockIdx.z;
     const int head = blockIdx.y;
     const Scores<CAUSAL> mask(T, T_kv, scale);
@@ -68,7 +75,8 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, 
                              scores.stride[3],
                              seen,
                              vectors_in,
-                             mask};
+                             mask,
+                             reinterpret_cast<float*>(smem)};
         OnlineRow total;
 #pragma unroll UNROLL
         for (int key = first; key < seen; key += STEP) {
@@ -104,4 +112,4 @@ row_softmax(View<element, 4> scores, View<element, 4> weights, int T, int T_kv, 
 
 // buffer scores: 50331648 fp16, input
 // buffer weights: 50331648 fp16, output
-// launch row_softmax grid=(1024, 12, 4) block=(128, 1, 1) smem=0 (scores, weights, T, T_kv, scale)
+// launch row_softmax grid=(1024, 12, 4) block=(128, 1, 1) smem=4096 (scores, weights, T, T_kv, scale)

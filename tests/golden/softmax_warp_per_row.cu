@@ -1,8 +1,8 @@
 // autotune: softmax/warp_per_row: a warp or a part of one a row: one pass over the scores, kept in registers as far as they go, online beyond
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: LANES=32 THREADS=128 REGISTERS=32 REDUCE=shuffle VEC=4 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
+// configuration: LANES=32 THREADS=128 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          8c0c1f06779f1d57
+// hash:          ab67c6e86ac7fb60
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -17,7 +17,7 @@ constexpr bool CAUSAL = true;
 constexpr int LANES = 32;        // that share a row
 constexpr int THREADS = 128;
 constexpr int REGISTERS = 32;    // scores of a row that a thread keeps
-constexpr int VEC = 4;           // elements an access
+constexpr int VEC = 8;           // elements an access
 constexpr int UNROLL = 1;
 constexpr Access LOADS = Access::CACHED;
 constexpr Access STORES = Access::CACHED;
