@@ -1,14 +1,18 @@
-"""Runs a small kernel written in a test on the emulator: for headers that are tested alone."""
+"""Runs a small kernel written in a test: for headers that are tested alone, on the emulator and again on a GPU."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
+from autotune.build.nvcc import build_cubin
 from autotune.candidate import make_candidate
+from autotune.devices.base import Device
 from autotune.devices.cpu import CpuDevice
 from autotune.devices.gpus import gpu
 from autotune.dtypes import numpy_dtype
@@ -22,7 +26,12 @@ _NAMES = {numpy_dtype(name): name for name in ("fp16", "bf16", "fp32", "int32")}
 
 
 class SmallKernel:
-    """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order."""
+    """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order.
+
+    `emulated` is False where tests/gpu runs the tests of wrappers once more.
+    """
+
+    emulated: ClassVar[bool] = True
 
     def __init__(self, body: str, cache: BuildCache, *, threads: int = 32, smem: int = 0) -> None:
         self.body, self.cache, self.threads, self.smem = body, cache, threads, smem
@@ -31,16 +40,22 @@ class SmallKernel:
         """All buffers after one block has run; the arrays given are what it starts from."""
         flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in buffers.items()}
         plan = self._plan(flat)
-        device = CpuDevice(gpu("h200"), threads=1)
+        device = CpuDevice(gpu("h200"), threads=1) if self.emulated else _gpu_device()
         device.allocate(plan.buffers)
         for name, array in flat.items():
             device.upload(name, array)
-        program = device.load(build_emulator(self._source(plan), self.cache), plan)
+        program = device.load(self._build(device, plan), plan)
         device.run(program, plan)
         results = {name: device.download(name).reshape(buffers[name].shape) for name in flat}
         program.close()
-        device.close()
+        device.allocate(())
         return results
+
+    def _build(self, device: Device, plan: LaunchPlan) -> Artifact:
+        source = self._source(plan)
+        if self.emulated:
+            return build_emulator(source, self.cache)
+        return build_cubin(source, device.identity.spec.arch, self.cache)
 
     def _plan(self, flat: Mapping[str, NDArray[Any]]) -> LaunchPlan:
         buffers = tuple(Buffer(name, _NAMES[array.dtype], array.size, "output") for name, array in flat.items())
@@ -51,3 +66,11 @@ class SmallKernel:
         includes = collect_includes(self.body, (resource_root("templates"),), "a test's kernel")
         candidate = make_candidate("test", "0", {})
         return KernelSource(candidate, get_op("forward").problem(), "", self.body, includes, plan)
+
+
+@cache
+def _gpu_device() -> Device:
+    """The GPU, opened once: it lets go of its context when the process ends."""
+    from autotune.devices.cuda import CudaDevice
+
+    return CudaDevice(0)

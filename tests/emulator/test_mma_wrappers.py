@@ -227,9 +227,10 @@ def test_copies_arrive_when_they_are_waited_for_and_not_before(cache: BuildCache
     )
     source = np.arange(256, dtype=np.float32)
     seen = kernel(**{"from": source}, seen=np.zeros((3, 3, 128), np.float32))["seen"]
-    assert np.isnan(seen[0]).all()
     np.testing.assert_array_equal(seen[1, 0], source[:128])
-    assert np.isnan(seen[1, 1:]).all()
+    if SmallKernel.emulated:  # on a GPU copies may be early
+        assert np.isnan(seen[0]).all()
+        assert np.isnan(seen[1, 1:]).all()
     np.testing.assert_array_equal(seen[2, :2].reshape(-1), source)
     assert (seen[2, 2] == 0).all()
 

@@ -1,0 +1,25 @@
+"""The wrappers of `templates/common/` on the GPU: the very tests that their emulated twins pass (tests/emulator)."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.small_kernel import SmallKernel
+from tests.emulator.test_small_wrappers import cache
+
+__all__ = ["cache", "on_the_gpu"]
+
+pytestmark = pytest.mark.gpu
+
+for path in sorted((Path(__file__).parents[1] / "emulator").glob("test_*wrappers.py")):
+    for name, function in vars(import_module(f"tests.emulator.{path.stem}")).items():
+        if name.startswith("test_"):
+            assert name not in globals(), f"{name} is in two modules; one would not be run"
+            globals()[name] = function
+
+
+@pytest.fixture(autouse=True)
+def on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small kernels are compiled by nvcc and run on the GPU."""
+    monkeypatch.setattr(SmallKernel, "emulated", False)
