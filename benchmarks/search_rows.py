@@ -35,6 +35,7 @@ from autotune.store import Store, open_store
 from autotune.store.transfer import export_file
 from autotune.template import builtin_templates
 from benchmarks.allowance import Allowance
+from benchmarks.merge_winners import merged
 from benchmarks.prefetch import ReadyWorker, References
 from benchmarks.rows import Group, Row, add_row_options, chosen_rows
 
@@ -185,8 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     rows, opener = ordered(chosen_rows(options)), _opener(options.device)
     with open_store(options.db or options.out / "records.db") as store:
+        known = merged(store, options.known)
         left = [row for row in rows if options.again or not has_winner(store, row, _name(opener))]
-        print(f"{len(rows)} rows, {len(rows) - len(left)} searched already", flush=True)
+        print(f"{len(rows)} rows, {len(rows) - len(left)} searched already; {known} records from files", flush=True)
         allowance = Allowance(options.total, options.seconds)
         search_options = Options(options.trials, None, "tpe", options.seed, options.jobs or _share_of_cores(options))
         try:
@@ -245,6 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="go on with rows that have been searched already, too")
     parser.add_argument("--out", type=Path, required=True, help="folder of the database, the report and the records")
     parser.add_argument("--db", default=None, help="database [default: OUT/records.db]")
+    parser.add_argument("--known", type=Path, nargs="*", default=(), help="files of records to begin with")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1 or cpu")
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time [default: this shard's cores]")
     parser.add_argument("--references", type=int, default=4, help="processes that make references ahead")
