@@ -1,0 +1,76 @@
+"""The comparisons with PyTorch, at small sizes: everything is timed, and outputs agree."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.ops.registry import get_op
+from autotune.problem import Problem
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+
+SMALL: dict[str, Any] = {"B": 1, "NH": 2, "T": 512, "HS": 64}
+
+
+def problem(op: str, dtype: str, **more: Any) -> Problem:
+    return get_op(op).problem(**SMALL, dtype=dtype, **more)
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    from autotune.devices.cuda import CudaDevice
+
+    return CudaDevice(0)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_a_row_against_peers(op: str, dtype: str, device: Any, tmp_path: Path) -> None:
+    from benchmarks.against_peers import OURS, ROUNDS, compare
+    from benchmarks.peer_table import TOLERANCE
+
+    record = compare(device, problem(op, dtype), str(tmp_path / "none.db"))
+    expected = {"efficient", "math"} if dtype == "fp32" else {"flash", "cudnn", "efficient", "math"}
+    assert record["ms"].keys() >= {OURS, *expected}, record["refused"]
+    assert all(ms > 0 for ms in record["ms"].values())
+    assert len(record["rounds"][OURS]) == ROUNDS
+    assert 0 < record["difference"] <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("layout", ["bhtd", "packed"])
+def test_other_layouts_agree_too(layout: str, device: Any, tmp_path: Path) -> None:
+    from benchmarks.against_peers import compare
+
+    record = compare(device, problem("backward", "fp16", layout=layout), str(tmp_path / "none.db"))
+    assert 0 < record["difference"] <= 5e-3
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_float64_values_are_the_references(causal: bool) -> None:
+    """The yardstick of accuracy is computed on the GPU: it must agree with the reference that verification uses."""
+    import numpy as np
+
+    from benchmarks.accuracy import exact
+    from benchmarks.peers import Tensors
+
+    small = get_op("backward").problem(B=1, NH=2, T=96, HS=32, dtype="fp32", causal=causal)
+    tensors = Tensors.of(small)
+    inputs = {name: getattr(tensors, name).double().cpu().numpy() for name in ("q", "k", "v", "dout")}
+    forward = get_op("forward").problem(**small.fields)
+    result = get_op("forward").reference(forward, inputs)
+    np.testing.assert_allclose(exact(forward, tensors)["out"].cpu().numpy(), result["out"], atol=1e-13)
+    expected = get_op("backward").reference(small, {**inputs, **result})
+    for name, values in exact(small, tensors).items():
+        np.testing.assert_allclose(values.cpu().numpy(), expected[name], atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_errors_of_an_output_are_compared(dtype: str) -> None:
+    from benchmarks.accuracy import YARDSTICK, by_pytorch, compare
+
+    found = compare(problem("backward", dtype), lambda p, t: ("itself", by_pytorch(YARDSTICK[dtype])(p, t)))
+    assert [one.output for one in found] == ["dq", "dk", "dv"]
+    assert all(one.passed for one in found)
+    assert all(0.5 < ratio < 2 for one in found for ratio in one.ratios)
