@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a search. `trials` counts those of earlier runs of the same search; None: no limit."""
+    """Limits of a search. `trials` counts those of earlier runs of the same search; None: no limit.
+
+    `least`: trials that are made even when the time is up. `grace_s`: seconds for what is nearly finished then.
+    """
 
     trials: int | None = None
     timeout_s: float | None = None
+    least: int = 0
+    grace_s: float = 5.0
 
 
 @dataclass

@@ -24,7 +24,6 @@ PATIENCE = 8
 """Asks in a row that may be invalid or known before a random unseen candidate is taken."""
 
 _TICK_S = 0.5
-_GRACE_S = 5.0  # for what is nearly finished when the time is up
 
 
 @dataclass
@@ -88,20 +87,22 @@ class Engine:
         return self.stop or not self._open or self._late()
 
     def _late(self) -> bool:
-        limit = self.clock.budget.timeout_s
-        return limit is not None and self.clock.elapsed > limit + _GRACE_S
+        budget = self.clock.budget
+        limit = budget.timeout_s
+        enough = self.ledger.trials >= budget.least
+        return limit is not None and enough and self.clock.elapsed > limit + budget.grace_s
 
     def _why_stop(self) -> Stopped | None:
         if self.stop:
             return "interrupted"
-        if self.clock.expired:
+        if self.clock.expired and self._room() <= len(self._open):
             return "timeout"
         limit = self.clock.budget.trials
         return "trials" if limit is not None and self.ledger.trials >= limit else None
 
     def _fill(self) -> None:
         """Ask until enough is under way, never for more than the budget has left."""
-        while self.stopped is None and len(self._open) < self._room() and not self.stop and not self.clock.expired:
+        while self.stopped is None and len(self._open) < self._room() and not self.stop:
             proposal = self._next()
             if proposal is None:
                 # What is still under way may turn out not to count; nothing more can be asked in any case.
@@ -110,7 +111,8 @@ class Engine:
                 self._begin(proposal)
 
     def _room(self) -> int:
-        limit = self.clock.budget.trials
+        budget = self.clock.budget
+        limit = budget.least if self.clock.expired else budget.trials
         left = self.evaluator.capacity if limit is None else limit - self.ledger.trials
         return min(self.evaluator.capacity, left)
 

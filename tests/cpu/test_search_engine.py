@@ -9,6 +9,7 @@ import pytest
 from autotune.candidate import Candidate
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
+from autotune.search.budget import Budget, Clock
 from autotune.search.ledger import costs
 from autotune.search.records import Records
 from autotune.search.samplers import SAMPLERS
@@ -81,6 +82,16 @@ def test_a_space_of_mostly_invalid_configurations(tmp_path: Path, sampler: str) 
     assert all(record.measurement.message == "the predicate says no" for record in invalid)
     if sampler in LEARNING:
         assert len({record.candidate for record in invalid}) == len(invalid) > 0
+
+
+@pytest.mark.parametrize("capacity", [1, 8])
+def test_the_least_trials_are_made_when_the_time_is_up(tmp_path: Path, capacity: int) -> None:
+    with store(tmp_path) as db:
+        evaluator = FunctionEvaluator(bowl, capacity=capacity)
+        search = engine([family(X=range(8), Y=range(4))], evaluator, Records(db, IDENTITY, PROBLEM), timeout_s=1e-9)
+        search.clock = Clock(Budget(None, 1e-9, least=3, grace_s=0.0))
+        assert run(search).trials == 3
+    assert search.stopped == "timeout"
 
 
 def test_duplicates_are_answered_from_the_record(tmp_path: Path) -> None:
