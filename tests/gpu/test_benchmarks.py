@@ -28,8 +28,8 @@ def device() -> Any:
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("op", ["forward", "backward"])
 def test_a_row_against_peers(op: str, dtype: str, device: Any, tmp_path: Path) -> None:
-    from benchmarks.against_peers import OURS, ROUNDS, compare
-    from benchmarks.peer_table import TOLERANCE
+    from benchmarks.against_peers import ROUNDS, compare
+    from benchmarks.peer_table import OURS, TOLERANCE
 
     record = compare(device, problem(op, dtype), str(tmp_path / "none.db"))
     expected = {"efficient", "math"} if dtype == "fp32" else {"flash", "cudnn", "efficient", "math"}
