@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -48,16 +48,21 @@ class Space:
             return np.flatnonzero(self._mask())
 
     def _mask(self) -> NDArray[np.bool_]:
-        mask = np.ones(self._shape, dtype=bool)
         try:
-            namespace = self._namespace(self._axes())
-            for constraint in self.template.front.constraints:
-                mask &= np.asarray(constraint.expr.over(namespace), dtype=bool)
-            for limit in self._limits(namespace, grid=True):
-                mask &= np.asarray(limit.holds, dtype=bool)
+            conditions = sorted(self._conditions(), key=lambda condition: condition.size)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
-        return mask
+        # Most depend on a few parameters: joined from the smallest on, only the last are as large as the space.
+        joined = reduce(np.logical_and, conditions, np.ones((1,) * len(self._shape), dtype=bool))
+        return np.broadcast_to(joined, self._shape)
+
+    def _conditions(self) -> Iterator[NDArray[np.bool_]]:
+        """Every constraint and limit over the axes that it depends on."""
+        namespace = self._namespace(self._axes())
+        for constraint in self.template.front.constraints:
+            yield np.asarray(constraint.expr.over(namespace), dtype=bool)
+        for limit in self._limits(namespace, grid=True):
+            yield np.asarray(limit.holds, dtype=bool)
 
     def _axes(self) -> dict[str, NDArray[Any]]:
         """Each parameter's values along an axis of its own, so that expressions broadcast."""

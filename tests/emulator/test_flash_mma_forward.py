@@ -99,7 +99,7 @@ def test_random_configurations_are_right(HS: int, dtype: str, causal: bool, judg
 def test_stages_and_order_where_rows_see_no_key(stages: int, reverse: bool, judge: Judge) -> None:
     """Blocks without a key, with fewer tiles than stages, and warps that see nothing of a tile."""
     problem = FORWARD.problem(B=1, NH=1, T=203, T_kv=113, HS=32, dtype="fp16", causal=True)
-    config = {**default(problem), "STAGES": stages, "REVERSE": reverse, "BLOCK_N": 32, "PEEL": stages != 2}
+    config = {**default(problem), "STAGES": stages, "REVERSE": reverse, "BLOCK_N": 32}
     assert Space(FAMILY, problem, SPEC).why_not(config) is None
     for T, T_kv in ((203, 113), (300, 20), (64, 160)):
         found = judge(problem.replace(T=T, T_kv=T_kv), config)

@@ -22,6 +22,7 @@ from autotune.render import render
 from autotune.source import KernelSource
 from autotune.space import Space
 from autotune.template import Template
+from autotune.values import Config
 from tests.emulator.attention_cases import CASE_NAMES, CASES, SPEC, AttentionCase, covering, families, verdict
 
 FORWARD = get_op("forward")
@@ -66,11 +67,11 @@ def test_head_sizes_up_to_256_have_configurations(family: Template) -> None:
 
 
 class Run:
-    """A family's default configuration for a problem, with tensors placed freely in memory."""
+    """A family's default configuration for a problem, or another one, with tensors placed freely in memory."""
 
-    def __init__(self, family: Template, problem: Problem, cache: BuildCache) -> None:
+    def __init__(self, family: Template, problem: Problem, cache: BuildCache, config: Config | None = None) -> None:
         self.problem = problem
-        self.source: KernelSource = render(family, problem, Space(family, problem, SPEC).default(), SPEC)
+        self.source: KernelSource = render(family, problem, config or Space(family, problem, SPEC).default(), SPEC)
         self.artifact = build_emulator(self.source, cache)
         self.tensors = {tensor.name: tensor for tensor in FORWARD.tensors(problem)}
 

@@ -1,13 +1,14 @@
 // autotune: forward/flash_mma: tiled attention with an online softmax on tensor cores (mma.sync), 16-bit operands, fp32 accumulation
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False PEEL=True LAZY_RESCALE=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          09f192c9b2da6da3
+// hash:          4cb0dee80e62d7ca
 
 #include "common/async_copy.cuh"
 #include "common/ldmatrix.cuh"
 #include "common/mma.cuh"
 #include "common/reduce.cuh"
+#include "common/row_map.cuh"
 #include "common/score.cuh"
 #include "common/shared_tile.cuh"
 #include "common/softmax.cuh"
@@ -21,19 +22,25 @@ constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
 constexpr int MIN_BLOCKS = 2;           // a multiprocessor, asked of the register allocator
-constexpr int BLOCK_M = 128;            // queries a block
+constexpr int BLOCK_M = 128;            // rows a block: queries, or pairs of a query and a head
 constexpr int BLOCK_N = 64;             // keys a step
-constexpr int STAGES = 2;               // tiles of K and of V in shared memory
+constexpr int STAGES = 2;               // tiles of K in shared memory
+constexpr int V_STAGES = 2;             // and of V
 constexpr bool Q_IN_REGISTERS = true;    // or read from shared memory at every step
 constexpr bool REVERSE = false;           // from the last key to the first
-constexpr bool LAZY_RESCALE = true;      // leave O as it is while the maximum grows little
+constexpr int OVERLAP = 0;              // keys whose scores are taken beside the weights of those before
+constexpr int POLYNOMIAL = 0;           // of every four exponentials, those that FMA units compute
+constexpr int SPLIT = 1;                // blocks that share out the keys of the same queries
+constexpr bool PACK_HEADS = false;        // a block has the queries of all heads that share a key head
 
 constexpr int THREADS = 32 * WARPS;
-constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
-constexpr int N_TILES = BLOCK_N / 8;           // tiles of 8 keys
+constexpr int PART = BLOCK_N;                 // keys whose scores are taken at a time
+constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 rows a warp
+constexpr int N_TILES = PART / 8;              // tiles of 8 keys
 constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
 constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
-constexpr float GROWTH = 8.0f;                 // with lazy rescaling, weights stay below 2^GROWTH
+constexpr float GROWTH = 8.0f;                 // O is not rescaled for less: weights stay below 2^GROWTH
+constexpr float LOWEST = -3.402823466e38f;     // a maximum before there are scores: finite, so that nothing becomes NaN
 
 using Tile = SharedTile<HS, true>;
 
@@ -63,9 +70,11 @@ struct Queries {
     }
 };
 
-/// S = Q K^T for this warp's queries and the keys of a tile. `row`: the lane's in the tile of K, for ldmatrix.
+/// S = Q K^T for this warp's queries and keys from a tile. `row`: the lane's in the tile of K, for ldmatrix. `beside`:
+/// what else is to be done at each step, while the tensor cores are at work.
+template <class Beside>
 __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], const Queries& queries,
-                                              SharedAddress row)
+                                              SharedAddress row, Beside beside)
 {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m)
@@ -88,148 +97,166 @@ __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], c
                 mma_16x8x16<element>(s[m][n + 1], a[m], b[2], b[3]);
             }
         }
+        beside(step);
     }
 }
 
-/// Hides the keys that queries do not see. `beyond`: of the thread's first query and key, see Scores.
-__device__ __forceinline__ void mask(float (&s)[M_TILES][N_TILES][4], int beyond)
-{
+/// What a warp knows of its rows so far.
+struct State {
+    OnlineRow rows[ROWS];
+    float o[M_TILES][D_TILES][4] = {};
+
+    __device__ __forceinline__ State()
+    {
 #pragma unroll
-    for (int m = 0; m < M_TILES; ++m)
+        for (int r = 0; r < ROWS; ++r) rows[r].maximum = LOWEST;
+    }
+};
+
+/// Hides the keys that rows do not see. `first_row`, `first_key`: this thread's.
+__device__ __forceinline__ void mask(float (&s)[M_TILES][N_TILES][4], const Scores<CAUSAL>& scores,
+                                     const RowMap<PACK_HEADS>& map, int first_row, int first_key)
+{
+    const int first_beyond = scores.beyond(map.query(first_row), first_key);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        const int beyond = PACK_HEADS ? scores.beyond(map.query(first_row + 8 * r), first_key)
+                                      : first_beyond + 8 * r * Scores<CAUSAL>::BEYOND_NEXT_QUERY;
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int queries = 16 * m + e / 2 * 8;
-                const int keys = 8 * n + e % 2;
-                if (beyond + queries * Scores<CAUSAL>::BEYOND_NEXT_QUERY + keys > 0) s[m][n][e] = minus_infinity();
-            }
+            for (int e = 0; e < 2; ++e)
+                if (beyond + 8 * n + e > 0) s[r / 2][n][r % 2 * 2 + e] = minus_infinity();
+    }
 }
 
-/// Raises the rows' maxima to those of S and rescales what was summed before.
-__device__ __forceinline__ void raise_maxima(const float (&s)[M_TILES][N_TILES][4], OnlineRow (&rows)[ROWS],
-                                             float (&o)[M_TILES][D_TILES][4], const Scores<CAUSAL>& scores)
+/// The highest score of each row among this thread's.
+__device__ __forceinline__ void find_highest(float (&highest)[ROWS], const float (&s)[M_TILES][N_TILES][4])
 {
-    float highest[ROWS];
-    bool grows = !LAZY_RESCALE;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        highest[r] = minus_infinity();
+        highest[r] = s[r / 2][0][r % 2 * 2];
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n)
             highest[r] = fmaxf(highest[r], fmaxf(s[r / 2][n][r % 2 * 2], s[r / 2][n][r % 2 * 2 + 1]));
-        highest[r] = scores.base2(reduce_lanes<Max, 1, 4>(highest[r]));
-        grows = grows || highest[r] > rows[r].maximum + GROWTH;
     }
-    if (LAZY_RESCALE && !__any_sync(ALL_LANES, grows)) return;
+}
+
+/// Where a row's highest score has grown much, raises the warp's maxima and rescales what was summed before.
+__device__ __forceinline__ void raise_maxima(State& state, const float (&highest)[ROWS], const Scores<CAUSAL>& scores)
+{
+    bool grows = false;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) grows = grows || scores.base2(highest[r]) > state.rows[r].maximum + GROWTH;
+    if (!__any_sync(ALL_LANES, grows)) return;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        const float factor = rows[r].raise(highest[r]);
+        const float factor = state.rows[r].raise(scores.base2(reduce_lanes<Max, 1, 4>(highest[r])));
 #pragma unroll
         for (int d = 0; d < D_TILES; ++d) {
-            o[r / 2][d][r % 2 * 2] *= factor;
-            o[r / 2][d][r % 2 * 2 + 1] *= factor;
+            state.o[r / 2][d][r % 2 * 2] *= factor;
+            state.o[r / 2][d][r % 2 * 2 + 1] *= factor;
         }
     }
 }
 
-/// P, the weights of S, for 16 keys from `key` on, as A operands. A row's sum takes this thread's columns alone; lanes
-/// are added up at the end.
+/// P, the weights of S, for 16 keys from `key` on, as A operands.
 __device__ __forceinline__ void weigh(uint32_t (&p)[M_TILES][4], const float (&s)[M_TILES][N_TILES][4], int key,
-                                      OnlineRow (&rows)[ROWS], const Scores<CAUSAL>& scores)
+                                      State& state, const Scores<CAUSAL>& scores)
 {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            OnlineRow& row = rows[2 * m + i % 2];
+            OnlineRow& row = state.rows[2 * m + i % 2];
             const float(&pair)[4] = s[m][key / 8 + i / 2];
-            const float low = scores.weight(pair[i % 2 * 2], row.origin());
-            const float high = scores.weight(pair[i % 2 * 2 + 1], row.origin());
-            row.sum += low + high;
+            const float low = scores.weight(pair[i % 2 * 2], row.maximum);
+            const float high = scores.weight(pair[i % 2 * 2 + 1], row.maximum);
+            row.sum += low + high;  // of this thread's columns: lanes are added up at the end
             p[m][i] = pack<element>(low, high);
         }
 }
 
-/// O += P V for 16 keys of a tile from `key` on. `row`: the lane's in the tile of V, for ldmatrix.
-__device__ __forceinline__ void multiply_values(float (&o)[M_TILES][D_TILES][4], const uint32_t (&p)[M_TILES][4],
-                                                int key, SharedAddress row)
+/// O += P V for 16 keys. `row`: the lane's in the tile of V, from the first of them on, for ldmatrix.
+__device__ __forceinline__ void multiply_values(State& state, const uint32_t (&p)[M_TILES][4], SharedAddress row)
 {
 #pragma unroll
     for (int d = 0; d < D_TILES; d += 2) {
         uint32_t b[4];
-        ldmatrix_transposed(b, Tile::advance(row, d) + Tile::bytes(key));
+        ldmatrix_transposed(b, Tile::advance(row, d));
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m) {
-            mma_16x8x16<element>(o[m][d], p[m], b[0], b[1]);
-            mma_16x8x16<element>(o[m][d + 1], p[m], b[2], b[3]);
+            mma_16x8x16<element>(state.o[m][d], p[m], b[0], b[1]);
+            mma_16x8x16<element>(state.o[m][d + 1], p[m], b[2], b[3]);
         }
     }
 }
 
-/// Divides O by the rows' sums and lays it into the warp's part of a tile.
-__device__ __forceinline__ void lay_out(unsigned char* warp_tile, const float (&o)[M_TILES][D_TILES][4],
-                                        const float (&factor)[ROWS])
+/// Lays O, scaled, into the warp's part of a tile.
+__device__ __forceinline__ void lay_out(unsigned char* warp_tile, const State& state, const float (&factor)[ROWS])
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
 #pragma unroll
         for (int d = 0; d < D_TILES; ++d) {
-            const uint32_t both =
-                pack<element>(o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]);
+            const float(&pair)[4] = state.o[r / 2][d];
+            const uint32_t both = pack<element>(pair[r % 2 * 2] * factor[r], pair[r % 2 * 2 + 1] * factor[r]);
             *reinterpret_cast<uint32_t*>(warp_tile + Tile::offset(8 * r + lane / 4, d) + lane % 4 * 4) = both;
         }
 }
 
-/// Writes the first `rows` rows of the warp's part of a tile to a matrix.
-__device__ __forceinline__ void write_rows(element* to, long long row_stride, long long col_stride, int rows,
-                                           const unsigned char* warp_tile, bool vectors)
+/// Writes the warp's part of a tile to rows of `out` from `first` on.
+__device__ __forceinline__ void write_rows(const View<element, 4>& out, const RowMap<PACK_HEADS>& map, int batch,
+                                           int first, const unsigned char* warp_tile)
 {
+    const bool vectors = allows_vectors<8>(out);
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < 8 * ROWS * Tile::CHUNKS; i += 32) {
         const int row = i / Tile::CHUNKS;
         const int chunk = i % Tile::CHUNKS;
-        if (row >= rows) break;
+        if (first + row >= map.count) break;
         const auto part = *reinterpret_cast<const Vector<element, 8>*>(warp_tile + Tile::offset(row, chunk));
-        element* const result = to + row * row_stride + chunk * 8 * col_stride;
+        element* const result = map.at(out, batch, first + row) + chunk * 8 * out.stride[3];
         if (vectors) {
             *reinterpret_cast<Vector<element, 8>*>(result) = part;
         } else {
 #pragma unroll
-            for (int e = 0; e < 8; ++e) result[e * col_stride] = part.at[e];
+            for (int e = 0; e < 8; ++e) result[e * out.stride[3]] = part.at[e];
         }
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out,
-                  float* __restrict__ lse, int NH, int NH_kv, int T, int T_kv, float scale)
+attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
+                  View<element, 4> out, float* __restrict__ lse,
+                  int NH, int NH_kv, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char* const q_tile = smem;
     unsigned char* const k_tiles = q_tile + Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
-    const int batch = blockIdx.x / NH;
-    const int head = blockIdx.x % NH;
+    const int batch = blockIdx.x / (PACK_HEADS ? NH_kv : NH);
+    const int head = blockIdx.x % (PACK_HEADS ? NH_kv : NH);
     const int block = gridDim.y - 1 - blockIdx.y;
-    const int head_kv = head / (NH / NH_kv);
-    const int query_begin = block * BLOCK_M;
-    const int query_end = min(query_begin + BLOCK_M, T);
+    const int head_kv = PACK_HEADS ? head : head / (NH / NH_kv);
+    const RowMap<PACK_HEADS> map(head, NH, NH_kv, T);
+    const int row_begin = block * BLOCK_M;
+    const int row_end = min(row_begin + BLOCK_M, map.count);
 
     const Scores<CAUSAL> scores(T, T_kv, scale);
-    // Tiles of keys that a query of this block sees; those that every query sees completely come first.
-    const int tiles = (scores.keys_seen(query_end - 1) + BLOCK_N - 1) / BLOCK_N;
-    const int full_tiles = scores.keys_seen(query_begin) / BLOCK_N;
+    // Tiles of keys that a row of this block sees; those that every row sees completely come first.
+    const int tiles = (scores.keys_seen(map.query(row_end - 1)) + BLOCK_N - 1) / BLOCK_N;
+    const int full_tiles = scores.keys_seen(map.query(row_begin)) / BLOCK_N;
     const auto first_key = [&](int step) { return (REVERSE ? tiles - 1 - step : step) * BLOCK_N; };
     const auto k_tile = [&](int step) { return k_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
-    const auto v_tile = [&](int step) { return v_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
+    const auto v_tile = [&](int step) { return v_tiles + step % V_STAGES * Tile::bytes(BLOCK_N); };
 
     const TileCopier<Tile, THREADS> copier;
     const bool vectors = allows_vectors<8>(k) && allows_vectors<8>(v);
-    const element* keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
-    const element* values = copier.start(v, matrix_of(v, batch, head_kv), 0);
+    const element* const keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
+    const element* const values = copier.start(v, matrix_of(v, batch, head_kv), 0);
     const auto copy_keys = [&](int step) {
         const int key = first_key(step);
         copier.copy<BLOCK_N>(k_tile(step), keys + key * k.stride[2], k, T_kv - key, vectors);
@@ -239,7 +266,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
     };
 
-    copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
+    copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), row_begin), q, T - row_begin,
                          allows_vectors<8>(q));
     commit_copies();
 #pragma unroll
@@ -255,14 +282,15 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 
     const int warp = threadIdx.x / 32;
     unsigned char* const warp_tile = q_tile + Tile::bytes(warp * 16 * M_TILES);
-    const int warp_begin = query_begin + warp * 16 * M_TILES;
+    const int warp_begin = row_begin + warp * 16 * M_TILES;
     const int row0 = warp_begin + threadIdx.x % 32 / 4;  // this thread's rows are row0 + r * 8
-    const int warp_keys = scores.keys_seen(warp_begin + 16 * M_TILES - 1);
+    const int key0 = threadIdx.x % 4 * 2;                // and its first key in a tile
     const int value_lane = ldmatrix_rows_first<Tile>();  // this lane's row in a tile, for ldmatrix
     const int key_lane = ldmatrix_cols_first<Tile>();
     const Queries queries(shared_address(warp_tile) + value_lane);
-    OnlineRow rows[ROWS];
-    float o[M_TILES][D_TILES][4] = {};
+    const int warp_keys = scores.keys_seen(map.query(warp_begin + 16 * M_TILES - 1));
+    float highest[ROWS];
+    State state;
 
     const auto attend = [&](int step, auto masked) {
         const int key = first_key(step);
@@ -275,40 +303,39 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         }
         commit_copies();
         if (masked && key >= warp_keys) return;
-        multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane);
-        if (masked) mask(s, scores.beyond(row0, key + threadIdx.x % 4 * 2));
-        raise_maxima(s, rows, o, scores);
+        multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane, [](int) {});
+        if (masked) mask(s, scores, map, row0, key + key0);
+        find_highest(highest, s);
+        raise_maxima(state, highest, scores);
 #pragma unroll
         for (int first = 0; first < BLOCK_N; first += 16) {
             uint32_t p[M_TILES][4];
-            weigh(p, s, first, rows, scores);
-            multiply_values(o, p, first, shared_address(v_tile(step)) + value_lane);
+            weigh(p, s, first, state, scores);
+            multiply_values(state, p, shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
         }
     };
 
-    const int peeled = full_tiles;
     int step = 0;
 #pragma unroll 1
-    for (; step < peeled; ++step) attend(step, Known<false>());
+    for (; step < full_tiles; ++step) attend(step, Known<false>());
 #pragma unroll 1
     for (; step < tiles; ++step) attend(step, Known<true>());
 
     float factor[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        const int query = row0 + 8 * r;
-        const bool sees_keys = scores.keys_seen(query) > 0;
-        rows[r].sum = reduce_lanes<Sum, 1, 4>(rows[r].sum);
-        factor[r] = sees_keys ? 1.0f / rows[r].sum : 0.0f;
-        if (threadIdx.x % 4 == 0 && query < T)
-            lse[(static_cast<long long>(batch) * NH + head) * T + query] =
-                sees_keys ? rows[r].log_sum_exp() : minus_infinity();
+        const int row = row0 + 8 * r;
+        const bool sees_keys = scores.keys_seen(map.query(row)) > 0;
+        state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
+        factor[r] = sees_keys ? 1.0f / state.rows[r].sum : 0.0f;
+        if (threadIdx.x % 4 == 0 && row < map.count)
+            lse[(static_cast<long long>(batch) * NH + map.head(row)) * T + map.query(row)] =
+                sees_keys ? state.rows[r].log_sum_exp() : minus_infinity();
     }
     __syncwarp();  // Q has been read; O takes its place
-    lay_out(warp_tile, o, factor);
+    lay_out(warp_tile, state, factor);
     __syncwarp();
-    write_rows(matrix_of(out, batch, head) + warp_begin * out.stride[2], out.stride[2], out.stride[3], T - warp_begin,
-               warp_tile, allows_vectors<8>(out));
+    write_rows(out, map, batch, warp_begin, warp_tile);
 }
 
 // buffer q: 3145728 fp16, input
