@@ -95,6 +95,8 @@ class Campaign:
         start = time.monotonic()
         try:
             result = self._search(row, seconds, follows)
+            if result.best is None and result.stopped == "timeout":  # the compiler was slow: what it made is kept
+                result = self._search(row, 2 * seconds, follows)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other rows are still to be searched
             self.failed += 1
             self._end_worker()
@@ -242,7 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--total", type=float, default=None, help="seconds for all rows together")
     parser.add_argument("--seconds", type=float, default=8.0, help="seconds a row, where there is no --total")
     parser.add_argument("--trials", type=int, default=None, help="at most this many candidates for a group's first row")
-    parser.add_argument("--each", type=int, default=12, help="at most this many candidates for the others of a group")
+    parser.add_argument("--each", type=int, default=16, help="at most this many candidates for the others of a group")
     parser.add_argument("--families", default="fused", help="fused, all, or names, comma-separated")
     parser.add_argument("--again", action="store_true", help="go on with rows that have been searched already, too")
     parser.add_argument("--out", type=Path, required=True, help="folder of the database, the report and the records")

@@ -149,6 +149,7 @@ class Result:
     """What the campaign asks of a search's result."""
 
     best: Any = None
+    stopped: str = "trials"
     interrupted: bool = False
     messages: dict[str, str] = field(default_factory=dict)
     trials: int = 0
@@ -192,6 +193,16 @@ def test_a_row_that_fails_ends_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     printed = capsys.readouterr().out
     assert "FAILED forward fp16 HS=64 causal T=64 B=1 NH=1: AutotuneError: the worker did not come up" in printed
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_row_without_a_result_in_its_time_is_searched_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {64: Result(stopped="timeout"), 128: Result(best="a winner", stopped="timeout")}
+    campaign = recorder(rows_of(64, 128), tmp_path / "rows.jsonl", monkeypatch, answers=answers)
+    campaign.run()
+    assert [T for T, _ in campaign.asked] == [64, 64, 128]
+    assert campaign.failed == 1
 
 
 def test_rows_whose_references_are_there_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
