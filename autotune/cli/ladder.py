@@ -47,7 +47,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout", min=0, help="Seconds after which no version is begun; those left are skipped [default: none]."
+            "--timeout",
+            min=0,
+            help="Seconds that are shared out among the versions; none is begun after them [default: none].",
+        ),
+    ] = None,
+    peers: Annotated[
+        bool | None,
+        typer.Option(
+            "--peers/--no-peers",
+            help="Measure PyTorch's attention and cuBLAS in the same run [default: on a GPU, with PyTorch].",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.")] = 0,
@@ -71,8 +80,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
-    from autotune.devices.open import CpuOpener
+    from autotune.devices.open import CudaOpener
     from autotune.ladder.climb import climb, default_options, ladder_problem
+    from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
     from autotune.report.ladder import check_plot, write_plot
     from autotune.report.progress import ProgressDisplay
@@ -85,13 +95,16 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         check_plot(plot)
     given = {"B": B, "NH": NH, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal, "layout": layout}
     opener = choose_device(device, target)
-    emulated = isinstance(opener, CpuOpener)
+    gpu_index = opener.index if isinstance(opener, CudaOpener) else None
+    emulated = gpu_index is None
+    ask_peers = choose_peers(peers, gpu_index)
     problem = ladder_problem(LADDERS[op], field_values(given, settings), emulated)
-    options = default_options(trials, seed, jobs, emulated)
+    options = default_options(trials, seed, jobs, emulated, hurried=timeout is not None)
     with open_store(db) as store, ProgressDisplay() as display:
         found = climb(
-            LADDERS[op], problem, opener, options, store, listener=display, announce=_announce, timeout_s=timeout
-        )
+            LADDERS[op], problem, opener, options, store, listener=display, announce=_announce, timeout_s=timeout,
+            ask_peers=ask_peers,
+        )  # fmt: skip
     if as_json:
         print_json(found.to_json())
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.devices.spec import DeviceSpec
 from autotune.ladder.parts import Part
+from autotune.ladder.peers import Peers
 from autotune.ladder.versions import PUBLISHED_GPU, Ladder, Version
 from autotune.ops.registry import get_op
 from autotune.problem import Problem
@@ -71,6 +72,7 @@ class Climb:
     seconds: float
     database: str
     interrupted: bool = False
+    peers: Peers = Peers()  # noqa: RUF009 - frozen
 
     def factors(self) -> Iterator[tuple[float | None, float | None]]:
         """For each rung how many times faster it is than the one before, and than the first; None where unknown."""
@@ -83,6 +85,11 @@ class Climb:
             yield (None if before is None else before / ms), (None if first is None else first / ms)
             first, before = first or ms, ms
 
+    @property
+    def first_ms(self) -> float | None:
+        """The time of the first version that has one."""
+        return next((rung.ms for rung in self.rungs if rung.ms is not None), None)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
         return {
@@ -92,6 +99,8 @@ class Climb:
             "device_title": self.spec.title,
             "kind": "estimated" if self.estimated else "measured",
             "published_on": PUBLISHED_GPU,
+            "published_peers": dict(self.ladder.peers_published),
+            "peers": self.peers.to_json(),
             "versions": [self._rung(rung, *factors) for rung, factors in zip(self.rungs, self.factors(), strict=True)],
             "seconds": round(self.seconds, 3),
             "interrupted": self.interrupted,
@@ -119,8 +128,10 @@ class Climb:
 def least_ms(problem: Problem, spec: DeviceSpec) -> float:
     """Milliseconds that a problem takes at least: for its flops at the peak rate, or its bytes at full bandwidth.
 
-    The peak is that of the tensor cores for 16-bit operands, of fp32 otherwise.
+    The peak is that of the tensor cores for 16-bit operands, half of it for tf32, of fp32 otherwise.
     """
     op = get_op(problem.op)
     peak = spec.fp32_tflops if problem.dtype == "fp32" else spec.tensor_tflops
+    if problem.fields.get("arithmetic") == "tf32":
+        peak = spec.tensor_tflops / 2
     return 1e3 * max(op.flops(problem) / (peak * 1e12), op.nbytes(problem) / (spec.bandwidth_gbs * 1e9))

@@ -4,16 +4,18 @@ The backward versions are those of the climb published for llm.c's softmax backw
 published for a whole backward pass with cuBLAS products on an RTX 4090 at B=4, NH=12, T=1024, HS=64, causal, fp32.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from autotune.ladder.parts import (
     Part,
     key_product,
     output_product,
+    output_product_in_place,
     permute_key,
     permute_query,
     score_product,
+    score_product_in_place,
     softmax,
     softmax_backward,
     whole,
@@ -23,8 +25,8 @@ from autotune.values import Value
 PUBLISHED_GPU = "RTX 4090"
 PUBLISHED_PROBLEM = f"{PUBLISHED_GPU}, B=4 NH=12 T=1024 HS=64 fp32"
 
-Element = Literal["asked", "fp32", "16-bit"]
-"""The dtype a version computes in: the problem's; fp32 even where 16 bits are asked for; 16 bits or not at all."""
+Element = Literal["asked", "fp32", "16-bit", "32-bit"]
+"""The dtype a version computes in: the problem's; fp32 even where 16 bits are asked for; one of them or not at all."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,9 @@ class Ladder:
     op: str
     fields: dict[str, Value]
     versions: tuple[Version, ...]
-    reference: str = ""  # a published figure beside the ladder
+    reference: str = ""  # what the published figures are of
     note: str = ""
+    peers_published: dict[str, float] = field(default_factory=dict)  # milliseconds of others, on the same GPU
 
 
 SMALL: dict[str, Value] = {"B": 1, "NH": 2, "T": 256, "HS": 64}
@@ -121,12 +124,14 @@ BACKWARD = Ladder(
         ),
         _fused("F1", "beyond: one fused pass, nothing of size T² in memory", "flash_simt"),
         _fused("F2", "the same on tensor cores", "flash_mma", "16-bit"),
+        _fused("F3", "the same on tensor cores in fp32: three tf32 products for one", "flash_tf32x3", "32-bit"),
     ),
     reference=f"the published times: {PUBLISHED_PROBLEM}, the whole backward pass with cuBLAS products",
-    note="V1 to V8: ms is the whole pass, own ms the softmax backward alone; products and permutes are tuned once for all.",
+    note="V1 to V8: ms is the whole pass, own ms the softmax backward; products and permutes are tuned once for all.",
 )  # fmt: skip
 
 _PRODUCTS = (Part("S = Q·Kᵀ", score_product), Part("O = P·V", output_product))
+_PRODUCTS_IN_PLACE = (Part("S = Q·Kᵀ", score_product_in_place), Part("O = P·V", output_product_in_place))
 _PIECES = (*_PRODUCTS, *_PERMUTES)
 _ROWS_BY_BLOCK = Part("softmax", softmax, "block_per_row")
 _ROWS_BY_WARP = Part("softmax", softmax, "warp_per_row", {"LANES": 32})
@@ -141,13 +146,15 @@ FORWARD = Ladder(
         Version("V3", "matrix products around a softmax with a block a row", _ROWS_BY_BLOCK, _PIECES, "fp32"),
         Version("V4", "softmax online with a warp a row, scale fused", _ROWS_BY_WARP, _PIECES, "fp32"),
         Version("V5", "the same in 16 bits: tensor cores, half the bytes", _ROWS_BY_WARP, _PIECES, "16-bit"),
-        Version("V6", "no permutes: kernels take strides", _ROWS_BY_WARP, _PRODUCTS),
+        Version("V6", "no permutes: kernels take strides", _ROWS_BY_WARP, _PRODUCTS_IN_PLACE),
         _fused("V7", "one kernel: a warp a query, shuffles, padded shared memory", "warp_per_query"),
         _fused("V8", "tiles in registers: flash attention with FMAs", "flash_simt"),
         _fused("V9", "the same on tensor cores", "flash_mma", "16-bit"),
+        _fused("V10", "the same on tensor cores in fp32: three tf32 products for one", "flash_tf32x3", "32-bit"),
     ),
     reference=f"cuDNN's forward, published for the {PUBLISHED_GPU}: 0.166 ms",
-    note="V3 to V6: ms is the whole pass, own ms the softmax alone; the products and permutes are tuned once for all.",
+    peers_published={"cuDNN": 0.166},
+    note="V3 to V6: ms is the whole pass, own ms the softmax alone; products and permutes are tuned once for all.",
 )
 
 LADDERS = {ladder.op: ladder for ladder in (BACKWARD, FORWARD)}
