@@ -8,7 +8,7 @@ from autotune.build.artifact import Artifact
 from autotune.build.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.build.emulator_support import Support, emulator_support
 from autotune.build.process import Completed, run_compiler
-from autotune.emulator.translation import kernel_table, translate
+from autotune.emulator.translation import for_tracing, kernel_table, translate
 from autotune.errors import BuildError, CompileError, CompileTimeout
 from autotune.source import KernelSource
 
@@ -39,8 +39,8 @@ def build_emulator(
 def _compile(support: Support, source: KernelSource, arch: str, folder: Path, timeout_s: float) -> Built:
     translated = folder / _TRANSLATED
     for include in source.includes:
-        _write(translated / include.name, translate(include.text, include.name))
-    code = _arch_macro(arch) + translate(source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+        _write(translated / include.name, _translate(support, include.text, include.name))
+    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
     _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
     done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
@@ -50,6 +50,11 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     if done.status != 0:
         raise _failure(support, done)
     return Built(_BINARY, ())
+
+
+def _translate(support: Support, text: str, file_name: str) -> str:
+    translated = translate(text, file_name)
+    return for_tracing(translated) if support.traced else translated
 
 
 def _arch_macro(arch: str) -> str:

@@ -62,7 +62,8 @@ class Support:
         exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
         output = ("-shared", exports, "-o", binary)
         libraries = _TRACED_LIBRARIES if self.traced else ()
-        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, source, *objects, *libraries]
+        # The runtime first: of inline functions that both have, the linker then takes the ones that are not traced.
+        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, *objects, source, *libraries]
 
 
 def emulator_flags(traced: bool = False) -> tuple[str, ...]:

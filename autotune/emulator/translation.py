@@ -14,6 +14,12 @@ _DYNAMIC_SHARED = re.compile(
         \[\s*\] (?P<dimensions>(?:\s*\[[^\]]+\])*) \s* ;""",
     re.VERBOSE,
 )
+_FOR_ALL_LANES = re.compile(r"\binline void \w+\(\w+\s*\*\s*const \w+\[32\]\)")
+_UNROLL = re.compile(r"#pragma unroll[ \t]*(?=\n)")
+_UNROLLED = "#pragma GCC unroll 8"
+_FOR = re.compile(r"\s*for\s*\(")
+_LOOP = re.compile(r"\bfor\s*\(|\bwhile\s*\(|#pragma unroll")
+_PRODUCT = re.compile(r"\+=[^;]*\*|\bfmaf?\(")
 _COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 
 
@@ -27,6 +33,39 @@ def translate(text: str, file_name: str) -> str:
         pieces += [text[end : match.start()], _pointer(match, _depth(text[: match.start()]))]
         end = match.end()
     return "".join([*pieces, text[end:]])
+
+
+def for_tracing(text: str) -> str:
+    """Translated source made quicker to trace; what it does, and the places of its accesses, stay as they are.
+
+    Every basic block calls the tracer. So the innermost loops of products, which g++ otherwise leaves as loops of one
+    multiply-add, are unrolled as nvcc does; and functions that compute the result of a warp-wide instruction for all
+    lanes (`T* const lanes[32]`), in which nothing is counted, make no calls.
+    """
+    text = _FOR_ALL_LANES.sub(r"EMULATOR_UNTRACED \g<0>", text)
+    return _UNROLL.sub(lambda match: _UNROLLED if _is_product(text, match.end()) else match[0], text)
+
+
+def _is_product(text: str, position: int) -> bool:
+    """Whether an innermost `for` that adds up products follows."""
+    head = _FOR.match(text, position)
+    if head is None:
+        return False
+    start = _closed(text, head.end() - 1, "(", ")")
+    start += len(text[start:]) - len(text[start:].lstrip())
+    end = _closed(text, start, "{", "}") if text[start : start + 1] == "{" else text.find(";", start)
+    body = text[start:end]
+    return bool(_PRODUCT.search(body)) and not _LOOP.search(body)
+
+
+def _closed(text: str, position: int, opening: str, closing: str) -> int:
+    """The position behind the bracket that closes the one at `position`."""
+    depth = 0
+    for i in range(position, len(text)):
+        depth += (text[i] == opening) - (text[i] == closing)
+        if depth == 0:
+            return i + 1
+    return len(text)
 
 
 def kernel_table(kernels: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.emulator.translation import kernel_table, translate
+from autotune.emulator.translation import for_tracing, kernel_table, translate
 
 
 def translated(code: str) -> str:
@@ -58,3 +58,26 @@ def test_braces_in_comments_and_strings_do_not_count() -> None:
 def test_every_kernel_is_in_the_table() -> None:
     table = kernel_table(("one", "check::two"))
     assert '::emulator::entry<&one>("one"), ::emulator::entry<&check::two>("check::two"), {}}' in table
+
+
+PRODUCTS = """
+template <class T>
+inline void multiply(Lane* const lanes[32]) { lanes[0]->d = 1; }
+#pragma unroll
+for (int i = 0; i < M; ++i)
+#pragma unroll
+    for (int j = 0; j < N; ++j) { acc[i][j] += x[i] * y[j]; }
+#pragma unroll
+for (int i = 0; i < M; ++i) sum = fmaxf(sum, x[i]);
+#pragma unroll 1
+for (int i = 0; i < M; ++i) sum += x[i] * y[i];
+"""
+
+
+def test_what_tracing_changes() -> None:
+    lines = for_tracing(PRODUCTS).splitlines()
+    assert lines[2] == "EMULATOR_UNTRACED inline void multiply(Lane* const lanes[32]) { lanes[0]->d = 1; }"
+    assert [line for line in lines if line.startswith("#")] == [
+        "#pragma unroll", "#pragma GCC unroll 8", "#pragma unroll", "#pragma unroll 1",
+    ]  # fmt: skip
+    assert len(lines) == len(PRODUCTS.splitlines())

@@ -14,7 +14,6 @@ __thread Worker* worker;
 
 namespace {
 
-constexpr size_t stack_bytes = 256 * 1024;  // address space: only what is touched costs memory
 
 // Stacks whose tops lie at the same offset in a page would all use the same few cache sets.
 constexpr size_t colours = 16, colour_bytes = 1088;
@@ -34,20 +33,21 @@ char* map(size_t bytes) {
 }  // namespace
 
 Stacks::~Stacks() {
-  if (memory_) munmap(memory_, bytes_);
+  if (mapping_) munmap(mapping_, bytes_ + stack_bytes);
 }
 
 void Stacks::reserve(unsigned count) {
   if (count > stacks_.size()) {
-    if (memory_) munmap(memory_, bytes_);
+    if (mapping_) munmap(mapping_, bytes_ + stack_bytes);
     bytes_ = count * stack_bytes;
-    memory_ = map(bytes_);
-    stacks_.assign(memory_ ? count : 0, Stack{});
+    mapping_ = map(bytes_ + stack_bytes);
+    memory_ = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(mapping_), stack_bytes));
+    stacks_.assign(mapping_ ? count : 0, Stack{});
     for (unsigned i = 0; i < stacks_.size(); ++i) {
       char* bottom = memory_ + i * stack_bytes;
       mprotect(bottom, page(), PROT_NONE);
       stacks_[i].bottom = bottom + page();
-      stacks_[i].top = bottom + stack_bytes - i % colours * colour_bytes;
+      stacks_[i].top = bottom + stack_bytes - note_bytes - i % colours * colour_bytes;
     }
   }
   unused_.clear();
@@ -65,9 +65,14 @@ Stack* Stacks::take() {
   return stack;
 }
 
+void Stacks::note(void* owner) {
+  for (size_t i = 0; i < stacks_.size(); ++i)
+    memcpy(memory_ + (i + 1) * stack_bytes - sizeof owner, &owner, sizeof owner);
+}
+
 bool Stacks::is_guard(const void* address) const {
   const char* byte = static_cast<const char*>(address);
-  return memory_ && byte >= memory_ && byte < memory_ + bytes_ && (byte - memory_) % stack_bytes < page();
+  return mapping_ && byte >= memory_ && byte < memory_ + bytes_ && (byte - memory_) % stack_bytes < page();
 }
 
 SharedMemory::~SharedMemory() {

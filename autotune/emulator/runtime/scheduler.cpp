@@ -106,7 +106,7 @@ WarpOperation& find_operation(Warp& warp, uint32_t mask, Combine combine, const 
   for (unsigned i = 0; i < warp.pending; ++i) {
     WarpOperation& operation = warp.operations[i];
     if (operation.mask == mask) {
-      if (operation.combine != combine || strcmp(operation.name, name) != 0)
+      if (operation.combine != combine || (operation.name != name && strcmp(operation.name, name) != 0))
         fail("lanes of one warp call different operations with mask 0x%08x: %s at %s:%d while others wait in %s", mask,
              name, place.file, place.line, operation.name);
       return operation;

@@ -17,7 +17,11 @@ struct Stack {
   bool parked;  // in fiber_main, ready for another thread; else it has to be begun anew
 };
 
-// Stack memory for the fibers of one block; kept between blocks and launches.
+// Stack memory for the fibers of one block; kept between blocks and launches. Each stack is aligned to its size, and its
+// last word is a note to whoever knows an address of it (trace/tracer.hpp).
+constexpr size_t stack_bytes = 256 * 1024;  // address space: only what is touched costs memory
+constexpr size_t note_bytes = 64;
+
 class Stacks {
  public:
   ~Stacks();
@@ -27,6 +31,7 @@ class Stacks {
     stack->parked = true;
     unused_.push_back(stack);
   }
+  void note(void* owner);            // in every stack
   bool is_guard(const void* address) const;
   const char* memory() const { return memory_; }
   size_t bytes() const { return bytes_; }
@@ -34,6 +39,7 @@ class Stacks {
  private:
   std::vector<Stack> stacks_;
   std::vector<Stack*> unused_;
+  char* mapping_ = nullptr;
   char* memory_ = nullptr;
   size_t bytes_ = 0;
 };

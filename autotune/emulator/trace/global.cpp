@@ -22,7 +22,7 @@ void Tracer::touch_global(const Touch& touch) {
     last_buffer_ = index;
     ++(full_ ? full_accesses_ : light_accesses_);
     Touch found = touch;
-    found.thread = index_of(self());
+    found.thread = index_of(running());
     return touch_buffer(found, index);
   }
 }

@@ -116,7 +116,6 @@ void __tsan_atomic_signal_fence(int) {}
 
 // A basic block begins.
 void __sanitizer_cov_trace_pc() {
-  if (emulator::trace::full_blocks.load(std::memory_order_relaxed) == 0) return;
   if (Tracer* tracer = here()) tracer->enter(PC);
 }
 

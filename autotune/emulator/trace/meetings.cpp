@@ -13,12 +13,19 @@ Operation warp_operation_called(const char* name) {
   if (strstr(name, "shfl")) return shuffle;
   if (!strcmp(name, "__syncwarp")) return warp_barrier;
   if (!strncmp(name, "mma", 3)) return tensor;
+  if (!strcmp(name, "ldmatrix")) return matrix_load;
   if (strstr(name, "ballot") || strstr(name, "any") || strstr(name, "all") || strstr(name, "uni")) return vote;
   return other_warp;
 }
 
-
 }  // namespace
+
+// Names are literals: what was found for one holds for its address.
+Operation Tracer::operation_called(const char* name) {
+  Named& known = named_[reinterpret_cast<uintptr_t>(name) / 16 % (sizeof named_ / sizeof *named_)];
+  if (known.name != name) known = {name, warp_operation_called(name)};
+  return known.operation;
+}
 
 void Tracer::log_meeting(const Thread& thread, Operation operation, uint32_t pc) {
   if (full_) requests_.log(index_of(thread), {0, pc, 0, static_cast<uint16_t>(operation)});
@@ -62,8 +69,8 @@ void Tracer::complete(Barrier& barrier, Block& block) {
 }
 
 void Tracer::arrive(const Thread& thread, const char* name, const void* pc) {
-  if (!strcmp(name, "ldmatrix")) return;  // its read has been logged
-  log_meeting(thread, warp_operation_called(name), place(pc));
+  Operation operation = operation_called(name);
+  if (operation != matrix_load) log_meeting(thread, operation, place(pc));  // an ldmatrix's read has been logged
 }
 
 void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
@@ -79,7 +86,7 @@ void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
     found.mask = operation.mask;
     session.add(found);
   }
-  if (!strcmp(operation.name, "__syncwarp")) order_.meet(index, operation.arrived);
+  if (operation_called(operation.name) == warp_barrier) order_.meet(index, operation.arrived);
   if (full_ && operation.arrived == (real & ~warp.exited)) requests_.merge(index / 32);
 }
 

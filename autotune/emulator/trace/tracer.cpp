@@ -32,7 +32,7 @@ int find_ours(dl_phdr_info* info, size_t, void* found) {
 
 }  // namespace
 
-std::atomic<int> full_blocks{0};
+bool has_fibers = false;
 
 Tracer::Tracer(Worker& worker) : worker_(worker) { find_code(); }
 
@@ -43,13 +43,10 @@ void Tracer::find_code() {
   entered_.assign(code.bytes, 0);
 }
 
-uint32_t Tracer::place(const void* pc) const {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc) - base_);
-}
-
 void Tracer::begin_launch(Launch& launch) {
   launch_ = session.launches - 1;
   uint32_t threads = launch.block.x * launch.block.y * launch.block.z;
+  current_ = worker_.block.current;
   stacks_ = reinterpret_cast<uintptr_t>(worker_.stacks.memory());
   stack_bytes_ = worker_.stacks.bytes();
   shared_guard_ = reinterpret_cast<uintptr_t>(worker_.shared.mapping());
@@ -65,6 +62,7 @@ void Tracer::begin_launch(Launch& launch) {
   std::fill(entered_.begin(), entered_.end(), 0);
   light_accesses_ = full_accesses_ = 0;
   muted_ = 0;
+  counting_ = nullptr;
 }
 
 void Tracer::end_launch() {
@@ -76,7 +74,7 @@ void Tracer::end_launch() {
 void Tracer::begin_block(uint64_t number) {
   number_ = number;
   full_ = session.is_sampled(number);
-  if (full_) full_blocks.fetch_add(1, std::memory_order_relaxed);
+  counting_ = full_ ? entered_.data() : nullptr;
   order_.begin_block();
   fenced_ = false;
   known_blocks_.clear();
@@ -86,29 +84,33 @@ void Tracer::end_block() {
   if (!full_) return;
   requests_.merge_all();
   full_ = false;
-  full_blocks.fetch_sub(1, std::memory_order_relaxed);
+  counting_ = nullptr;
 }
 
-void Tracer::enter(const void* pc) {
-  if (full_ && !muted_) ++entered_[place(pc)];
+// Whether what is there belongs to the emulator: `threadIdx` and its like.
+bool Tracer::is_emulators(uintptr_t address) const {
+  const std::vector<Thread>& threads = worker_.threads;
+  return address == reinterpret_cast<uintptr_t>(current_) ||
+         address - reinterpret_cast<uintptr_t>(threads.data()) < threads.size() * sizeof(Thread) ||
+         address - reinterpret_cast<uintptr_t>(&worker_) < sizeof(Worker);
 }
 
-void Tracer::touch(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous) {
-  if (address - stacks_ < stack_bytes_ || muted_) return;
+void Tracer::check(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous) {
+  if (is_emulators(address)) return;
   if (address - shared_guard_ < shared_guard_bytes_) {
     uint64_t offset = address - shared_;
     ++(full_ ? full_accesses_ : light_accesses_);
     bool inside = address >= shared_ && offset + bytes <= shared_bytes_;
     if (inside && !full_) return;
-    Touch touch{address, bytes, access, asynchronous, place(pc), index_of(self())};
+    Touch touch{address, bytes, access, asynchronous, place(pc), index_of(running())};
     if (!inside) return report(out_of_bounds, touch, dynamic_shared, static_cast<int64_t>(address - shared_));
     return touch_shared(touch, dynamic_shared, shared_, 0);
   }
   if (address - static_ < static_bytes_) {
-    if (address == reinterpret_cast<uintptr_t>(&current) || address == reinterpret_cast<uintptr_t>(&worker)) return;
+    if (address == reinterpret_cast<uintptr_t>(&worker)) return;
     ++(full_ ? full_accesses_ : light_accesses_);
     if (!full_) return;
-    return touch_static({address, bytes, access, asynchronous, place(pc), index_of(self())});
+    return touch_static({address, bytes, access, asynchronous, place(pc), index_of(running())});
   }
   touch_global({address, bytes, access, asynchronous, place(pc), 0});
 }
@@ -127,6 +129,8 @@ void prepare(Worker& worker, Launch& launch) {
     tracers.push_back(std::make_unique<Tracer>(worker));
     worker.tracer = tracers.back().get();
   }
+  worker.stacks.note(worker.tracer);
+  has_fibers = true;
   worker.tracer->begin_launch(launch);
 }
 

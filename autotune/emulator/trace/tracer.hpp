@@ -40,10 +40,23 @@ class Tracer {
 
   bool is_full() const { return full_; }
   bool is_muted() const { return muted_ != 0; }
-  void mute() { ++muted_; }
-  void unmute() { --muted_; }
+  void mute() {
+    ++muted_;
+    counting_ = nullptr;
+  }
+  void unmute() {
+    if (--muted_ == 0 && full_) counting_ = entered_.data();
+  }
 
-  void touch(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous = false);
+  // Inline: what most accesses are, to a stack or, in a block that is not traced in full, to shared memory.
+  void touch(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous = false) {
+    if (address - stacks_ < stack_bytes_ || muted_) return;
+    if (!full_ && address - shared_ < shared_bytes_ && address - shared_ + bytes <= shared_bytes_) {
+      ++light_accesses_;
+      return;
+    }
+    check(address, bytes, access, pc, asynchronous);
+  }
   void copy(void* to, const void* from, size_t bytes, size_t valid, const void* pc);  // begins, asynchronously
   void copied(void* to, size_t bytes);                                                // has been waited for
   void misaligned_copy(void* to, const void* from, size_t bytes, const void* pc);
@@ -59,12 +72,17 @@ class Tracer {
   void report(Kind kind, const Thread& thread, const Thread* other, uint32_t mask);
   void misaligned_access(uintptr_t address, uint32_t alignment, bool is_write, const void* pc);
   void bad_index(int64_t index, uint32_t bound, const void* pc);
-  void enter(const void* pc);  // a basic block of code
+  void enter(const void* pc) {  // a basic block of code
+    if (counting_) ++counting_[place(pc)];
+  }
   void fence() { fenced_ = true; }
 
-  uint32_t place(const void* pc) const;
+  uint32_t place(const void* pc) const { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc) - base_); }
 
  private:
+  void check(uintptr_t address, uint32_t bytes, Access access, const void* pc, bool asynchronous);
+  bool is_emulators(uintptr_t address) const;
+  const Thread& running() const { return **current_; }
   void touch_static(const Touch& touch);
   void touch_shared(const Touch& touch, uint32_t space, uintptr_t start, uint32_t first_cell);
   void read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
@@ -79,8 +97,10 @@ class Tracer {
   void log(const Touch& touch, Operation operation);
   void log_meeting(const Thread& thread, Operation operation, uint32_t pc);
   void find_code();
+  Operation operation_called(const char* name);  // of a warp
 
   Worker& worker_;
+  Thread* const* current_ = nullptr;  // of the OS thread
   uintptr_t base_ = 0;          // of the library
   uintptr_t stacks_ = 0, stack_bytes_ = 0;
   uintptr_t shared_ = 0, shared_bytes_ = 0, shared_guard_ = 0, shared_guard_bytes_ = 0;
@@ -99,9 +119,15 @@ class Tracer {
     bool last_waits;                    // the one that arrived last
   };
   Phase phases_[16];                    // of each barrier: where its first thread arrived
+  struct Named {
+    const char* name;
+    Operation operation;
+  };
+  Named named_[16] = {};
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
   std::vector<bool> known_blocks_;      // whose writes this block may rely on
   std::vector<uint32_t> entered_;       // by offset of code: executions in full blocks
+  uint32_t* counting_ = nullptr;        // `entered_` while code is counted
 };
 
 void begin_launch();
@@ -113,10 +139,22 @@ void report_deadlock(const Block& block, const Thread& one, const Thread* other)
 // Whether lanes of a warp are about to meet in different operations: reported, before the runtime ends the launch.
 void report_mixture(const Warp& warp, const Thread& thread, uint32_t mask, const char* name);
 
-// OS threads that run a block which is traced in full: while there is none, executed code need not be counted.
-extern std::atomic<int> full_blocks;
+// Whether a launch has begun: instrumented code that runs before initialises variables, and there are no fibers yet.
+extern bool has_fibers;
 
-// The tracer of the kernel that runs on this OS thread, or null.
-inline Tracer* here() { return worker ? worker->tracer : nullptr; }
+// The tracer of the kernel that runs here, or null. Looked up from the stack's last word, which is quicker than a
+// thread-local variable of a shared library.
+inline __attribute__((always_inline)) Tracer* here() {
+  if (!has_fibers) return nullptr;
+  uintptr_t stack;
+#if defined(__x86_64__)
+  asm("movq %%rsp, %0" : "=r"(stack));
+#elif defined(__aarch64__)
+  asm("mov %0, sp" : "=r"(stack));
+#else
+  stack = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+#endif
+  return *reinterpret_cast<Tracer**>((stack | (stack_bytes - 1)) + 1 - sizeof(Tracer*));
+}
 
 }  // namespace emulator::trace

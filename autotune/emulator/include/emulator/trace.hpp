@@ -7,6 +7,9 @@ namespace emulator {
 
 #ifdef EMULATOR_TRACE
 
+// A function that makes no calls to the tracer.
+#define EMULATOR_UNTRACED __attribute__((no_sanitize("thread"), no_sanitize("undefined"), no_sanitize_coverage))
+
 // The calling thread's part of an ldmatrix: 16 bytes of shared memory.
 __attribute__((noinline)) void traced_matrix_row(const void* row);
 
