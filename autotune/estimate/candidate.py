@@ -1,16 +1,77 @@
 """An estimate of one candidate, from its template on: compile for the GPU, count on the emulator, predict."""
 
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
 from autotune.build.nvcc import CubinRequest
 from autotune.check.ops import resolve
 from autotune.check.process import TracingProcess
 from autotune.check.task import TraceTask
+from autotune.devices.spec import DeviceSpec
 from autotune.errors import LaunchError
-from autotune.estimate.counting import count
+from autotune.estimate.counting import Tracer, count
 from autotune.estimate.model import Estimate, predict
-from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.estimate.occupancy import Occupancy, kernel_resources, occupancy, static_failure
+from autotune.measurement import KernelResources
 from autotune.render import render
+from autotune.source import KernelSource
 from autotune.template import load_template
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A modelled time on a GPU and what it rests on: resources and occupancy of each distinct launch, in order."""
+
+    spec: DeviceSpec
+    estimate: Estimate
+    resources: tuple[KernelResources, ...]
+    occupancies: tuple[Occupancy, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        kernels = [
+            {**asdict(resources), "blocks_per_sm": found.blocks_per_sm, "limited_by": found.limiter}
+            for resources, found in zip(self.resources, self.occupancies, strict=True)
+        ]
+        return {
+            **self.estimate.to_json(), "title": self.spec.title, "method": self.estimate.timing.method,
+            "kernels": kernels,
+        }  # fmt: skip
+
+
+def rendered(task: TraceTask) -> KernelSource:
+    """The source for `task.problem`, the whole of it."""
+    return render(load_template(task.template), task.problem, dict(task.config), task.spec)
+
+
+def examine(task: TraceTask, source: KernelSource, build: Callable[[], Artifact], tracer: Tracer) -> Estimated:
+    """Occupancy and estimated time of a candidate for `task.problem` on `task.spec`.
+
+    Args:
+        task: the candidate and the whole problem.
+        source: `rendered(task)`.
+        build: gives the cubin of `source`.
+        tracer: counts.
+
+    Raises:
+        CompileError: a compiler refuses the source.
+        BuildError: there is no compiler.
+        LaunchError: the GPU would refuse a launch, or a traced run failed.
+    """
+    artifact = build()
+    failure = static_failure(source.plan, artifact, task.spec)
+    if failure is not None:
+        raise LaunchError(f"{source.candidate.key}: {failure}")
+    counts = count(tracer, task, resolve(task.op), source.plan)
+    resources = kernel_resources(source.plan, artifact, task.spec)
+    occupancies = tuple(
+        occupancy(found.registers, found.static_smem + found.dynamic_smem, found.threads, task.spec)
+        for found in resources
+    )
+    return Estimated(task.spec, predict(source.plan, resources, counts, task.spec), resources, occupancies)
 
 
 def estimate_candidate(task: TraceTask, cache: BuildCache | None = None) -> Estimate:
@@ -22,11 +83,6 @@ def estimate_candidate(task: TraceTask, cache: BuildCache | None = None) -> Esti
         LaunchError: the GPU would refuse a launch, or a traced run failed.
     """
     cache = cache or BuildCache()
-    source = render(load_template(task.template), task.problem, dict(task.config), task.spec)
-    artifact = CubinRequest(source, task.spec.arch).build(cache)
-    failure = static_failure(source.plan, artifact, task.spec)
-    if failure is not None:
-        raise LaunchError(f"{source.candidate.key}: {failure}")
+    source = rendered(task)
     with TracingProcess() as process:
-        counts = count(process.trace, task, resolve(task.op), source.plan)
-    return predict(source.plan, kernel_resources(source.plan, artifact, task.spec), counts, task.spec)
+        return examine(task, source, lambda: CubinRequest(source, task.spec.arch).build(cache), process.trace).estimate
