@@ -11,6 +11,7 @@ from autotune.cli.options import (
     DTypeOption,
     HSOption,
     LayoutOption,
+    NHKVOption,
     NHOption,
     SetOption,
     TKVOption,
@@ -28,6 +29,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     op: Annotated[str, typer.Option("--op", help="backward or forward.", rich_help_panel="Problem")] = "backward",
     B: BOption = None,
     NH: NHOption = None,
+    NH_kv: NHKVOption = None,
     T: TOption = None,
     T_kv: TKVOption = None,
     HS: HSOption = None,
@@ -93,7 +95,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")
     if plot is not None:
         check_plot(plot)
-    given = {"B": B, "NH": NH, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal, "layout": layout}
+    given = {
+        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
+        "layout": layout,
+    }  # fmt: skip
     opener = choose_device(device, target)
     gpu_index = opener.index if isinstance(opener, CudaOpener) else None
     emulated = gpu_index is None

@@ -89,7 +89,7 @@ class TorchPeers:
         """Start the other process; end it in any case."""
         command = [sys.executable, "-m", "autotune.ladder.torch_peers"]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
                 yield lambda: self._answer(process, _request(self.gpu_index, asked, parts))
             finally:
@@ -99,10 +99,10 @@ class TorchPeers:
         watch = threading.Timer(self.limit_s, process.kill)
         watch.start()
         try:
-            said, _ = process.communicate(json.dumps(request) + "\n")
+            said, complaints = process.communicate(json.dumps(request) + "\n")
         finally:
             watch.cancel()
-        return _read(said)
+        return _read(said, complaints)
 
 
 def _request(gpu_index: int, asked: Problem, parts: Sequence[Problem]) -> dict[str, Any]:
@@ -110,9 +110,14 @@ def _request(gpu_index: int, asked: Problem, parts: Sequence[Problem]) -> dict[s
     return {"gpu": gpu_index, "attention": asked.to_json(), "products": products}
 
 
-def _read(said: str) -> Peers:
+def _read(said: str, complaints: str) -> Peers:
     try:
-        data = json.loads(said.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return Peers(missing="PyTorch gave no answer")
+        data = json.loads(_last_line(said))
+    except ValueError:
+        return Peers(missing=f"PyTorch gave no answer {_last_line(complaints)[:200]}".strip())
     return Peers(data["attention"], data["products"], data["versions"], data.get("missing") or "")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
