@@ -92,6 +92,11 @@ class Measurement:
         """Median time if there is one."""
         return None if self.timing is None else self.timing.median_ms
 
+    @property
+    def spills(self) -> bool:
+        """Whether the compiler moved registers of any kernel to memory."""
+        return any(resources.spill_bytes > 0 for resources in self.resources)
+
     def to_json(self) -> dict[str, Any]:
         """Nested plain data; `from_json` reads it back."""
         return asdict(self)

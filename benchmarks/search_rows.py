@@ -192,7 +192,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         left = [row for row in rows if options.again or not has_winner(store, row, _name(opener))]
         print(f"{len(rows)} rows, {len(rows) - len(left)} searched already; {known} records from files", flush=True)
         allowance = Allowance(options.total, options.seconds)
-        search_options = Options(options.trials, None, "tpe", options.seed, options.jobs or _share_of_cores(options))
+        search_options = Options(
+            options.trials, None, "tpe", options.seed, options.jobs or _share_of_cores(options), spills=False
+        )
         try:
             with References([row.problem for row in left], options.seed, options.references) as references:
                 campaign = Campaign(

@@ -110,6 +110,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,
+    spills: Annotated[
+        bool,
+        typer.Option(
+            "--spills/--no-spills",
+            help="Whether the winner may be a kernel whose registers spill into memory.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = True,
     device: Annotated[
         str | None,
         typer.Option("--device", help="cuda, cuda:1 or cpu [default: the GPU, if any].", rich_help_panel=_WHERE),
@@ -157,7 +165,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         with ProgressDisplay() as display:
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-                jobs=jobs, templates=template or (), params=params, reference=reference, db=db, progress=display,
+                jobs=jobs, spills=spills, templates=template or (), params=params, reference=reference, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)
                 if not as_json:

@@ -22,6 +22,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     device: str | None = None,
     target: str | None = None,
     jobs: int | None = None,
+    spills: bool = True,
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
@@ -45,6 +46,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.
         target: on `cpu`, the GPU whose time is estimated.
         jobs: builds at a time; default one a core.
+        spills: whether the winner may be a kernel whose registers spill into memory.
         templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
@@ -63,7 +65,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     """
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, templates=templates, params=params, reference=reference, db=db, progress=progress,
+        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
     return result
@@ -80,6 +82,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     device: str | None = None,
     target: str | None = None,
     jobs: int | None = None,
+    spills: bool = True,
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
@@ -94,7 +97,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.store import open_store
     from autotune.template import names_file
 
-    options = Options(trials, timeout, sampler, seed, jobs).checked()
+    options = Options(trials, timeout, sampler, seed, jobs, spills=spills).checked()
     own = any(names_file(text) for text in templates)
     subject = choose_subject(op or (None if own else "forward"), templates, reference_name(reference))
     subject = pinned(subject, params or {})

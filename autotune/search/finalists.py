@@ -13,15 +13,20 @@ from autotune.search.records import Records
 FINALISTS = 5
 
 
-def hold_final(ledger: Ledger, records: Records, evaluator: Evaluator, also: Iterable[Candidate] = ()) -> list[Entry]:
+def hold_final(
+    ledger: Ledger, records: Records, evaluator: Evaluator, also: Iterable[Candidate] = (), *, spills: bool = True
+) -> list[Entry]:
     """Re-time the fastest `FINALISTS` candidates and those in `also` (the standing winner); record each new time.
+
+    Without `spills`, only candidates that spill no registers take part.
 
     Returns the finalists with their new times, fastest first; empty when there was nothing to time.
     """
-    finalists = ledger.ranked(FINALISTS)
+    finalists = ledger.ranked(FINALISTS, spills=spills)
     for candidate in also:
         entry = ledger.get(candidate)
-        if entry is not None and entry not in finalists and is_time(entry.ms):
+        welcome = entry is not None and is_time(entry.ms) and (spills or not entry.measurement.spills)
+        if entry is not None and welcome and entry not in finalists:
             finalists.append(entry)
     if not finalists:
         return []

@@ -46,7 +46,8 @@ _LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
 class Options:
     """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
 
-    `final`: whether the fastest are timed once more before one is named the winner.
+    `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
+    be a kernel whose registers spill into memory.
     """
 
     trials: int | None = None
@@ -56,6 +57,7 @@ class Options:
     jobs: int | None = None
     limit_s: float = CANDIDATE_LIMIT_S
     final: bool = True
+    spills: bool = True
 
     def checked(self) -> "Options":
         """These options.
@@ -130,17 +132,19 @@ class Session:
 
     def _rank(self, engine: Engine) -> list[Entry]:
         """The winner first, then the other finalists by their new times, then all others by their trials."""
-        ranked = self.ledger.ranked()
+        spills = self.options.spills
+        ranked = self.ledger.ranked(spills=spills)
         if not ranked:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             self.records.name_winner(ranked[0].record_id)
             return ranked
         standing = self.records.standing("measured")
-        if not engine.new and standing is not None:
+        if not engine.new and standing in {entry.candidate for entry in ranked}:
             return sorted(ranked, key=lambda entry: entry.candidate != standing)
         self._report(engine, "finalists")
-        final = hold_final(self.ledger, self.records, self.evaluator, () if standing is None else (standing,))
+        also = () if standing is None else (standing,)
+        final = hold_final(self.ledger, self.records, self.evaluator, also, spills=spills)
         if final:
             self.records.name_winner(final[0].record_id)
         played = {entry.candidate for entry in final}

@@ -2,17 +2,20 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.candidate import Candidate
-from autotune.measurement import Measurement
+from autotune.measurement import KernelResources, Measurement
 from autotune.outcome import Outcome
 from autotune.search.budget import Budget, Clock
+from autotune.search.families import Families
 from autotune.search.ledger import costs
 from autotune.search.records import Records
 from autotune.search.samplers import SAMPLERS
+from autotune.search.session import Options, Session
 from autotune.values import Value
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, failed, family, run, store, took
 
@@ -231,3 +234,23 @@ def test_what_costs_a_trial() -> None:
     assert costs(failed(Outcome.CRASH))
     assert costs(failed(Outcome.INFEASIBLE))  # it had been built
     assert not costs(Measurement(Outcome.INFEASIBLE, "ruled out before"))
+
+
+def spilling(ms: float) -> Measurement:
+    return replace(took(ms), resources=(KernelResources("k", 255, 96, 0, 0, 128, 0.125),))
+
+
+@pytest.mark.parametrize(("spills", "winner", "finalists"), [(True, 0, 2), (False, 1, 1)])
+def test_winners_that_must_not_spill(tmp_path: Path, spills: bool, winner: int, finalists: int) -> None:
+    def measure(candidate: Candidate) -> Measurement:
+        return spilling(1.0) if candidate.config["X"] == 0 else took(2.0)
+
+    with store(tmp_path) as db:
+        records, evaluator = Records(db, IDENTITY, PROBLEM), FunctionEvaluator(measure)
+        families, options = Families([family(X=range(2))]), Options(sampler="grid", spills=spills)
+        clock = Clock(Budget(None, None))
+        findings = Session(families, records, evaluator, clock, options, estimated=False).run()
+        assert [entry.candidate.config["X"] for entry in findings.ranked] == [winner, 1][:finalists]
+        standing = records.standing("measured")
+    assert standing is not None
+    assert standing.config["X"] == winner
