@@ -39,6 +39,7 @@ lint: $(DEV)
 
 docs: $(BASE)
 	$(BIN)/python -m autotune.cli.docs docs/cli.md
+	$(BIN)/python -m autotune.report.gpus docs/gpus.md
 
 pycuda: $(BASE)
 	FORCE=1 scripts/install-pycuda.sh $(VENV)

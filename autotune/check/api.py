@@ -1,11 +1,15 @@
 """`autotune.check(...)`: what is wrong or slow in a kernel, with no GPU."""
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autotune.build.artifact import Artifact
+from autotune.build.cache import BuildCache
+from autotune.build.nvcc import CubinRequest
 from autotune.candidate import Candidate
 from autotune.check.hints import Hint, find_hints
 from autotune.check.model import Finding, Trace
@@ -20,6 +24,9 @@ from autotune.source import KernelSource
 from autotune.space import Space
 from autotune.values import Value
 
+if TYPE_CHECKING:
+    from autotune.estimate.candidate import Estimated
+
 MOST_RERUNS = 8
 """Changed configurations that are run to confirm hints."""
 
@@ -29,7 +36,8 @@ class Checked:
     """What a traced run of one candidate showed.
 
     `problem` is the one that was executed in place of the one asked for; `error`: why there was no run, if so.
-    `compulsory_bytes`: every input read once and every output written once.
+    `compulsory_bytes`: every input read once and every output written once. `estimated`: the modelled time of the
+    problem asked for on the device, where that was wanted; `no_estimate`: why there is none.
     """
 
     candidate: Candidate
@@ -41,6 +49,8 @@ class Checked:
     compulsory_bytes: float
     source: KernelSource | None = None
     error: str = ""
+    estimated: "Estimated | None" = None
+    no_estimate: str = ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -64,6 +74,8 @@ class Checked:
             "error": self.error,
             "compulsory_bytes": self.compulsory_bytes,
             "hints": [hint.to_json() for hint in self.hints],
+            "estimate": None if self.estimated is None else self.estimated.to_json(),
+            "no_estimate": self.no_estimate,
             **self.trace.to_json(),
         }
 
@@ -78,6 +90,7 @@ def check(  # noqa: PLR0913 - one keyword an option
     db: str | Path | None = None,
     blocks: int | None = SAMPLED_BLOCKS,
     hints: bool = True,
+    estimate: bool = True,
     limit_s: float = LIMIT_S,
     **fields: Value,
 ) -> Checked:
@@ -92,6 +105,7 @@ def check(  # noqa: PLR0913 - one keyword an option
         db: the database that knows winners.
         blocks: of each launch that are traced in full; None: all of them.
         hints: rerun changed configurations (at most 8) where the counters show something to gain.
+        estimate: compile for the device as well, for occupancy, roofline bound and a modelled time.
         limit_s: how long one run may take.
         fields: of the problem. It is executed in the op's reduced form, with whole sequences.
 
@@ -103,8 +117,10 @@ def check(  # noqa: PLR0913 - one keyword an option
         LaunchError: the run took too long or tore its process down.
     """
     target = find_target(op, template, params or {}, reference, device, db, fields)
-    with TracingProcess(limit_s) as process:
-        return _check(process, target, target.candidate, blocks, MOST_RERUNS if hints else 0)
+    with TracingProcess(limit_s) as process, ThreadPoolExecutor(1) as beside:
+        cubin = beside.submit(_cubin, target) if estimate else None  # nvcc has a core of its own
+        checked = _check(process, target, target.candidate, blocks, MOST_RERUNS if hints else 0)
+        return checked if cubin is None else _estimated(process, target, checked, cubin)
 
 
 def check_all(  # noqa: PLR0913 - one keyword an option
@@ -141,13 +157,37 @@ def check_all(  # noqa: PLR0913 - one keyword an option
 def _check(
     process: TracingProcess, target: Target, candidate: Candidate, blocks: int | None, most_reruns: int
 ) -> Checked:
-    task = TraceTask(target.op, target.template.path, target.executed, candidate.values, target.spec, blocks)
+    task = _task(target, target.executed, candidate, blocks)
     traced = process.trace(task)
     hints: tuple[Hint, ...] = ()
     if most_reruns and not traced.trace.findings:
         space = Space(target.template, target.executed, target.spec)
         hints = find_hints(process.trace, task, traced, space, most_reruns)
     return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
+
+
+def _task(target: Target, problem: Problem, candidate: Candidate, blocks: int | None) -> TraceTask:
+    return TraceTask(target.op, target.template.path, problem, candidate.values, target.spec, blocks)
+
+
+def _cubin(target: Target) -> "tuple[KernelSource, Artifact]":
+    from autotune.estimate.candidate import rendered
+
+    source = rendered(_task(target, target.problem, target.candidate, None))
+    return source, CubinRequest(source, target.spec.arch).build(BuildCache())
+
+
+def _estimated(
+    process: TracingProcess, target: Target, checked: Checked, cubin: "Future[tuple[KernelSource, Artifact]]"
+) -> Checked:
+    from autotune.estimate.candidate import examine
+
+    task = _task(target, target.problem, target.candidate, SAMPLED_BLOCKS)
+    try:
+        source, artifact = cubin.result()
+        return replace(checked, estimated=examine(task, source, lambda: artifact, process.trace))
+    except AutotuneError as error:
+        return replace(checked, no_estimate=str(error))
 
 
 def _failed(target: Target, candidate: Candidate, error: str) -> Checked:

@@ -1,13 +1,14 @@
 """Counting arithmetic: executed basic blocks of a traced binary times the instructions in each.
 
 The emulator computes with the processor's own scalar instructions, one for each operation of a lane (the traced build
-does not vectorise), so the disassembly tells what a block of code computes. Code of the fp16 and bf16 headers counts
-as fp16: there an operation on halves is one in wider arithmetic.
+does not vectorise), so the disassembly tells what a block of code computes. Sums, differences, products, quotients and
+roots count; minima, maxima, comparisons and conversions do not, as in Nsight Compute's counters of FADD, FMUL and FFMA.
+Code of the fp16 and bf16 headers counts as fp16: there an operation on halves is one in wider arithmetic.
 """
 
 import re
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +16,13 @@ from pathlib import Path
 
 from autotune.build.emulator_support import EMULATOR
 from autotune.check.lines import Lines
-from autotune.check.model import Arithmetic
+from autotune.check.model import Arithmetic, LineArithmetic
 from autotune.errors import BuildError
 
 _BLOCK = "__sanitizer_cov_trace_pc"
 _LINE = re.compile(r"^\s+([0-9a-f]+):\s+(\S+)\s*(.*)$")
-_X86 = re.compile(r"^v?(fn?m(?:add|sub)\d{3}|add|sub|mul|div|sqrt|max|min)([sp])([sd])$")
-_ARM = re.compile(r"^(fn?m(?:add|sub)|fadd|fsub|fn?mul|fdiv|fsqrt|fmax(?:nm)?|fmin(?:nm)?)$")
+_X86 = re.compile(r"^v?(fn?m(?:add|sub)\d{3}|add|sub|mul|div|sqrt)([sp])([sd])$")
+_ARM = re.compile(r"^(fn?m(?:add|sub)|fadd|fsub|fn?mul|fdiv|fsqrt)$")
 _SPECIAL = re.compile(
     r"<(?:__)?(?:exp(?:f|2f?|10f?|m1f?)?|log(?:f|2f?|10f?|1pf?)?|sin(?:cos)?f?|cosf?|tanh?f?|powf?|erff?|cbrtf?)(?:_finite|@|>)"
 )
@@ -92,16 +93,20 @@ def _arithmetic(address: int, name: str, operands: str) -> Instruction | None:
     return None
 
 
-def count_arithmetic(binary: Path, lines: Lines, entered: Counter[int]) -> Arithmetic:
-    """Operations of all lanes. `entered`: how often the block that begins at each address was entered."""
+def count_arithmetic(binary: Path, lines: Lines, entered: Counter[int]) -> tuple[LineArithmetic, ...]:
+    """Operations of all lanes, by line of the rendered source; 0 is a line that is not known.
+
+    `entered`: how often the block that begins at each address was entered.
+    """
     blocks = code_blocks(binary)
     executed = [(i, times) for start, times in entered.items() for i in blocks.get(start, ())]
     lines.resolve(i.address for i, _ in executed)
-    sums: Counter[str] = Counter()
+    sums: dict[int, Counter[str]] = defaultdict(Counter)
     for instruction, times in executed:
         kind, operations = _classify(instruction, lines)
-        sums[kind] += operations * times
-    return Arithmetic(**sums)
+        if operations:
+            sums[lines.place(instruction.address).line][kind] += operations * times
+    return tuple(LineArithmetic(line, Arithmetic(**kinds)) for line, kinds in sorted(sums.items()))
 
 
 def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """What a traced run finds and counts."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from autotune.plan import Dim3
@@ -102,12 +102,23 @@ class LineCounters:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Operations of single lanes; a fused multiply-add is two. `special`: exponentials, logarithms, sines and so on."""
+    """Operations of single lanes; a fused multiply-add is two, minima and maxima are none.
+
+    `special`: exponentials, logarithms, sines and so on.
+    """
 
     fp32: int = 0
     fp16: int = 0
     fp64: int = 0
     special: int = 0
+
+
+@dataclass(frozen=True)
+class LineArithmetic:
+    """What a line of the rendered source computes, code of headers that is inlined there included."""
+
+    line: int
+    arithmetic: Arithmetic
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,13 @@ class KernelTrace:
     traced: tuple[int, ...]
     scale: float
     lines: tuple[LineCounters, ...]
-    arithmetic: Arithmetic
+    computed: tuple[LineArithmetic, ...] = ()
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Of all lines."""
+        names = [field.name for field in fields(Arithmetic)]
+        return Arithmetic(**{name: sum(getattr(row.arithmetic, name) for row in self.computed) for name in names})
 
     def of(self, *operations: Operation) -> Iterator[LineCounters]:
         """The lines with these operations."""
@@ -171,7 +188,8 @@ class KernelTrace:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            **asdict(self), "wavefronts": self.wavefronts, "conflicts": self.conflicts,
+            **asdict(self), "arithmetic": asdict(self.arithmetic),
+            "wavefronts": self.wavefronts, "conflicts": self.conflicts,
             "bytes_read": self.bytes_read, "bytes_written": self.bytes_written, "coalescing": self.coalescing,
         }  # fmt: skip
 

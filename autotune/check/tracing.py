@@ -24,7 +24,7 @@ from autotune.check.findings import describe, words_of
 from autotune.check.library import RawPlace, TracedLibrary
 from autotune.check.lines import Lines, call_site
 from autotune.check.memory import MARGIN, TracedMemory
-from autotune.check.model import Arithmetic, KernelTrace, LineCounters, Operation, Place, Trace
+from autotune.check.model import KernelTrace, LineCounters, Operation, Place, Trace
 from autotune.check.sampling import sample_blocks
 from autotune.devices._library import Failure
 from autotune.dtypes import numpy_dtype
@@ -131,9 +131,9 @@ class _Run:
         scale = (totals.full + totals.light) / made if made else step_blocks(step) / len(sampled)
         entered = self.library.entered()
         executed = Counter({int(at): int(entered[at]) for at in np.flatnonzero(entered)})
-        counted = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else Arithmetic()
+        computed = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else ()
         return KernelTrace(
-            step.kernel, index, step_blocks(step), step.threads, sampled, scale, self._line_counters(stats), counted
+            step.kernel, index, step_blocks(step), step.threads, sampled, scale, self._line_counters(stats), computed
         )
 
     def _line_counters(self, stats: NDArray[Any]) -> tuple[LineCounters, ...]:

@@ -56,15 +56,23 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     hints: Annotated[
         bool, typer.Option("--hints/--no-hints", help="Rerun changed configurations where something can be gained.")
     ] = True,
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate/--no-estimate", help="Compile for the GPU: occupancy, bound, a modelled time."),
+    ] = True,
     limit_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that one run may take.")] = 120.0,
     device: Annotated[
         str | None,
-        typer.Option("--device", help="The GPU whose limits hold [default: the one present, else the target]."),
+        typer.Option(
+            "--device",
+            "--target",
+            help="The GPU whose limits hold and whose time is estimated [default: the one present, else the target].",
+        ),
     ] = None,
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a kernel on the emulator with every memory access traced: faults by line, counters by line, hints.
+    """Run a kernel on the emulator with every memory access traced: faults by line, counters by line, hints, estimate.
 
     Finds accesses out of bounds, misaligned or of what nobody wrote, races, divergent barriers, wrong warp masks and
     asynchronous copies that are not waited for. Exit code 1 when something was found. Needs no GPU.
@@ -81,7 +89,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if every:
         ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
     else:
-        ok = _check_one(op, {"params": _params(set_param), "hints": hints, **common}, as_json)
+        ok = _check_one(op, {"params": _params(set_param), "hints": hints, "estimate": estimate, **common}, as_json)
     if not ok:
         raise typer.Exit(1)
 
@@ -122,6 +130,7 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
 
 def _print(checked: "Checked") -> None:
     from autotune.report import checks
+    from autotune.report.estimates import LAUNCH_COLUMNS, headline, launch_rows
 
     print_pairs(
         [
@@ -132,14 +141,26 @@ def _print(checked: "Checked") -> None:
             ("traced", checks.sampling(checked)),
             ("memory", checks.compulsory(checked)),
             ("result", checks.verdict(checked)),
+            ("estimate", headline(checked.estimated) if checked.estimated else None),
+            ("no estimate", checked.no_estimate),
         ]
     )
     _print_findings(checked)
+    if checked.estimated is not None:
+        typer.echo()
+        print_table(LAUNCH_COLUMNS, launch_rows(checked.estimated), title=f"Estimated for {checked.asked}")
+        typer.echo()
     print_table(checks.KERNEL_COLUMNS, checks.kernel_rows(checked))
     source = checked.source.code.splitlines() if checked.source else []
     for kernel in checked.trace.kernels:
         typer.echo()
-        print_table(checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, traced blocks")
+        print_table(
+            checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, memory, traced blocks"
+        )
+        work = list(checks.work_rows(kernel, source))
+        if work:
+            typer.echo()
+            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks")
     for hint in checked.hints:
         typer.echo(f"hint: {hint}")
 

@@ -22,6 +22,7 @@ class What(StrEnum):
     WINNERS = "winners"
     TRIALS = "trials"
     DEVICES = "devices"
+    GPUS = "gpus"
 
 
 class Sort(StrEnum):
@@ -45,8 +46,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List problems, winners, trials or devices of a database. What all rows have in common is said once."""
+    """List problems, winners, trials or devices of a database, or the GPUs that are known without one.
+
+    What all rows have in common is said once.
+    """
     from autotune.report.table import column_name
+
+    if what == What.GPUS:
+        return _print_gpus(as_json)
     from autotune.store import open_store
 
     with open_store(db, create=False) as store:
@@ -60,6 +67,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     else:
         print_table(columns, [[_shown(cell) for cell in row] for row in rows])
     return None
+
+
+def _print_gpus(as_json: bool) -> None:
+    from autotune.report import gpus
+
+    if as_json:
+        print_json(gpus.to_json())
+    else:
+        print_table(gpus.COLUMNS, gpus.rows())
 
 
 def _print_records(records: "Sequence[StoredMeasurement]", as_json: bool) -> None:

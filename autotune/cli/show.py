@@ -9,6 +9,7 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.values import format_config
 
 if TYPE_CHECKING:
+    from autotune.estimate.candidate import Estimated
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
 
@@ -19,6 +20,12 @@ def command(
     record: Annotated[
         str, typer.Argument(metavar="ID", help="A record's number, or a source's hash (from an export).")
     ],
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Also model its time: occupancy, roofline bound, parts. Takes seconds.")
+    ] = False,
+    target: Annotated[
+        str | None, typer.Option("--target", help="The GPU to estimate for [default: the record's].")
+    ] = None,
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -30,10 +37,44 @@ def command(
         if shipped is None:
             raise
         found, is_winner, history, climb = shipped, True, [], []
+    estimated = _estimate(found, target) if estimate or target is not None else None
     if as_json:
-        print_json(_json(found, is_winner, history, climb))
+        shown = None if estimated is None else estimated.to_json()
+        print_json({**_json(found, is_winner, history, climb), "estimate": shown})
     else:
         _print(found, is_winner, history, climb)
+        _print_estimate(found, estimated)
+
+
+def _estimate(found: "StoredMeasurement", target: str | None) -> "Estimated":
+    """By the family as it is now: shipped ones only, since a record does not say where a user's file lies."""
+    from autotune.check.process import TracingProcess
+    from autotune.check.task import TraceTask
+    from autotune.devices.gpus import gpu
+    from autotune.estimate.candidate import examine_alone
+    from autotune.ops.locate import OpRef
+    from autotune.space import Space
+    from autotune.template import find_template
+
+    candidate = found.candidate
+    template = find_template(found.problem.op, candidate.template)
+    spec = gpu(target or found.device.removeprefix("cpu:"))
+    if {parameter.name for parameter in template.parameters} != candidate.config.keys():
+        raise UsageError(f"no estimate: {template.name} has other parameters now than when record {found.id} was made")
+    reason = Space(template, found.problem, spec).why_not(candidate.config)
+    if reason is not None:
+        raise UsageError(f"no estimate: not a valid configuration of {template.name} on {spec.title}: {reason}")
+    task = TraceTask(OpRef(found.problem.op), template.path, found.problem, candidate.values, spec)
+    with TracingProcess() as process:
+        return examine_alone(task, process.trace)
+
+
+def _print_estimate(found: "StoredMeasurement", estimated: "Estimated | None") -> None:
+    from autotune.report.estimates import LAUNCH_COLUMNS, headline, launch_rows
+
+    if estimated is not None:
+        typer.echo(f"\nEstimated: {headline(estimated)}")
+        print_table(LAUNCH_COLUMNS, launch_rows(estimated), title=f"for {found.problem}")
 
 
 def _from_database(record: str, db: str | None) -> "tuple[StoredMeasurement, bool, History, History]":

@@ -1,8 +1,8 @@
 """Known GPU models with their published figures.
 
 Limits by compute capability (shared memory, threads and blocks an SM) are those of the CUDA C++ Programming Guide's
-table of technical specifications. Clocks, bandwidth and rates are from each model's datasheet or whitepaper, named in
-its row; tensor rates are dense fp16 with fp32 accumulation.
+table of technical specifications. Clocks, bandwidth and rates are from each model's datasheet or whitepaper, which
+`source_of` names; tensor rates are dense fp16 with fp32 accumulation.
 """
 
 import difflib
@@ -52,30 +52,34 @@ _PER_SM = {
 }
 
 _GPUS = (
-    # Tesla V100 GPU Architecture whitepaper (WP-08608), SXM2. Needs a compiler older than CUDA 13.
     _model("v100", "Tesla V100-SXM2-16GB", "sm_70", 80, 6, 16, 1530, 900, 15.7, 125),
-    # Turing GPU Architecture whitepaper (WP-09183), appendix on Tesla T4.
     _model("t4", "Tesla T4", "sm_75", 40, 4, 16, 1590, 320, 8.1, 65),
-    # A100 Tensor Core GPU Architecture whitepaper; A100 datasheet (80 GB: 2039 GB/s).
     _model("a100-40gb", "NVIDIA A100-SXM4-40GB", "sm_80", 108, 40, 40, 1410, 1555, 19.5, 312),
     _model("a100", "NVIDIA A100-SXM4-80GB", "sm_80", 108, 40, 80, 1410, 2039, 19.5, 312),
-    # A10 datasheet.
     _model("a10", "NVIDIA A10", "sm_86", 72, 6, 24, 1695, 600, 31.2, 125),
-    # L4 datasheet (rates with sparsity halved); Ada GPU Architecture whitepaper for the cache.
     _model("l4", "NVIDIA L4", "sm_89", 58, 48, 24, 2040, 300, 30.3, 121),
-    # GA102 GPU Architecture whitepaper, GeForce RTX 3090.
     _model("rtx3090", "NVIDIA GeForce RTX 3090", "sm_86", 82, 6, 24, 1695, 936, 35.6, 71),
-    # Ada GPU Architecture whitepaper, GeForce RTX 4090.
     _model("rtx4090", "NVIDIA GeForce RTX 4090", "sm_89", 128, 72, 24, 2520, 1008, 82.6, 165.2),
-    # H100 datasheet and H100 Tensor Core GPU Architecture whitepaper, SXM5.
     _model("h100", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 50, 80, 1980, 3350, 66.9, 989.4),
-    # H200 datasheet, SXM; the cache is as its driver reports it.
     _model("h200", "NVIDIA H200", "sm_90a", 132, 60, 141, 1980, 4800, 66.9, 989.4),
-    # Blackwell (HGX B200) datasheet, dense rates; SMs and cache as its driver reports them.
     _model("b200", "NVIDIA B200", "sm_100a", 148, 126.5, 180, 1965, 7700, 75, 2250),
-    # RTX Blackwell GPU Architecture whitepaper, GeForce RTX 5090.
     _model("rtx5090", "NVIDIA GeForce RTX 5090", "sm_120", 170, 96, 32, 2407, 1792, 104.8, 209.5),
 )
+
+_SOURCES = {
+    "v100": "Tesla V100 GPU Architecture whitepaper (WP-08608-001), table 1, V100 SXM2",
+    "t4": "Turing GPU Architecture whitepaper (WP-09183-001), appendix on Tesla T4",
+    "a100-40gb": "A100 Tensor Core GPU Architecture whitepaper, tables 4 and 5",
+    "a100": "A100 Tensor Core GPU Architecture whitepaper, tables 4 and 5; A100 80GB datasheet for the memory",
+    "a10": "NVIDIA A10 datasheet; GA102 GPU Architecture whitepaper for the cache",
+    "l4": "NVIDIA L4 datasheet, rates with sparsity halved; Ada GPU Architecture whitepaper for the cache",
+    "rtx3090": "GA102 GPU Architecture whitepaper, appendix, GeForce RTX 3090",
+    "rtx4090": "Ada GPU Architecture whitepaper, appendix, GeForce RTX 4090",
+    "h100": "H100 Tensor Core GPU Architecture whitepaper, tables 3 and 4, SXM5; H100 datasheet for the bandwidth",
+    "h200": "NVIDIA H200 datasheet, SXM; clock, SMs and cache as its driver reports them",
+    "b200": "HGX B200 datasheet, dense rates; SMs, clock and cache as its driver reports them",
+    "rtx5090": "RTX Blackwell GPU Architecture whitepaper, appendix, GeForce RTX 5090",
+}
 
 _BRANDS = ("nvidia", "geforce", "tesla", "quadro")
 
@@ -87,6 +91,15 @@ _ALSO_TITLED = {"v100": ("Tesla V100-SXM2-32GB",), "h100": ("NVIDIA H100 SXM5 80
 def gpus() -> tuple[DeviceSpec, ...]:
     """All known models, oldest first."""
     return _GPUS
+
+
+def source_of(spec: DeviceSpec) -> str:
+    """Where a known model's figures are published; empty for one that is not in the table."""
+    return _SOURCES.get(spec.name, "")
+
+
+LIMITS_SOURCE = "CUDA Programming Guide, compute capabilities, table of technical specifications"
+"""Of shared memory, registers, threads and blocks an SM of all models."""
 
 
 def gpu(name: str) -> DeviceSpec:

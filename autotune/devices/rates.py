@@ -3,19 +3,30 @@
 Sources, by column:
 
 - *special* (exponentials and the like), *shuffles* and *fp16* (additions and multiply-adds of halves in pairs): CUDA
-  C++ Programming Guide, "Throughput of native arithmetic instructions".
-- *shared*: 32 banks of 4 bytes (Programming Guide, "Shared Memory"); of Turing, whose 16 load/store units halve it:
-  Jia et al., "Dissecting the NVidia Turing T4 GPU via Microbenchmarking" (2019).
-- *port* (between an SM and L2) and *l2* of V100: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
-  Microbenchmarking" (2018); of A100, 5120 bytes a clock: NVIDIA A100 Tensor Core GPU Architecture whitepaper; H100 and
-  H200 are taken to be no narrower. Where no figure is published L2 is taken to keep all ports busy.
-- *latencies*: Volta and Turing: Jia et al.; since Ampere: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper
-  GPU Architecture via Microbenchmarking" (2024), rounded. Blackwell is taken to be like Hopper and Ada.
-- *tensor*: fp16 multiply-adds with fp32 accumulation; NVIDIA H100 Tensor Core GPU Architecture whitepaper. The peak
-  that is published for H100 and H200 is at a lower clock than they run at. 0: what `DeviceSpec` says of the model.
-- *mma_share*, of the tensor rate, that `mma.sync` reaches: Luo et al. for Hopper, whose full rate needs
-  `wgmma`. For sm_100, whose full rate needs `tcgen05`, none is published: taken to be as many products a clock as on
-  sm_80.
+  C++ Best Practices Guide 13.0, section 12.1.1, table 5 "Throughput of native arithmetic instructions" (up to 12.x in
+  the Programming Guide, section 8.4.1). It agrees with the whitepapers' "peak FP16 TFLOPS (non-tensor)": A100 78 and
+  H100 133.8, four and two times fp32; GA102, AD102 and GB202 as fp32; V100 and T4 twice fp32. sm_100: 64 pairs a
+  clock.
+- *shared*: 32 banks of 4 bytes (CUDA Programming Guide, "Shared memory access patterns"); of Turing, whose 16
+  load/store units halve it: Jia et al., "Dissecting the NVidia Turing T4 GPU via Microbenchmarking", arXiv:1903.07486
+  (2019).
+- *port* (between an SM and L2): Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking",
+  arXiv:1804.06826 (2018), chapter 3.
+- *l2*: V100 2048 and A100 5120 bytes a clock: NVIDIA A100 Tensor Core GPU Architecture whitepaper, p. 35. T4: Jia et
+  al. 2019. NVIDIA does not publish it for H100 and H200; they are taken to be no narrower than A100 (Luo et al. 2024,
+  table V, measured 4472 bytes a clock on an H800 PCIe, which has 114 SMs). Where no figure is published L2 is taken
+  to keep all ports busy.
+- *latencies*: Volta and Turing: Jia et al., chapter 3. Since Ampere: Luo et al., "Benchmarking and Dissecting the
+  Nvidia Hopper GPU Architecture", arXiv:2402.13499 (2024), table IV: shared memory 29.0 (A100, H800), L2 261.5 (A100)
+  and 263.0 (H800), device memory 466.3 (A100) and 478.8 (H800), rounded. Blackwell is taken to be like Hopper and
+  Ada.
+- *tensor*: fp16 multiply-adds with fp32 accumulation; NVIDIA H100 Tensor Core GPU Architecture whitepaper: four
+  tensor cores an SM, 512 a clock each. The peak that is published for H100 and H200 is at 1830 MHz, a lower clock
+  than they run at. 0: what `DeviceSpec` says of the model.
+- *mma_share*, of the tensor rate, that `mma.sync` reaches: 62.9 % on average on Hopper, whose full rate needs
+  `wgmma`: Luo et al., "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking and Multiple Level
+  Analysis", arXiv:2501.12084 (2025), section 6.2. For sm_100, whose full rate needs `tcgen05`, none is published:
+  taken to be as many products a clock as on sm_80.
 
 fp32 and tensor rates, clocks and memory bandwidth are in `DeviceSpec`, read off the device where there is one.
 """
@@ -44,9 +55,10 @@ class Rates:
     shuffle_latency: float = 25.0
     mma_latency: float = 33.0  # of m16n8k16
     l2_latency: float = 265.0
+    dram_latency: float = 480.0
 
 
-_VOLTA = Rates(2048, shared_latency=19, l2_latency=193, mma_latency=33)
+_VOLTA = Rates(2048, shared_latency=19, l2_latency=193, dram_latency=400, mma_latency=33)
 _TURING = replace(_VOLTA, l2_bytes=1280, shared_bytes=64, l2_latency=188)
 _AMPERE = Rates(5120, fp16=256)
 _HOPPER = replace(_AMPERE, tensor=2048, mma_share=0.62)
@@ -60,8 +72,8 @@ _BY_CAPABILITY = {
     87: Rates(_PORT),
     89: Rates(_PORT),
     90: _HOPPER,
-    100: replace(_HOPPER, tensor=0, mma_share=0.25),
-    103: replace(_HOPPER, tensor=0, mma_share=0.25),
+    100: replace(_HOPPER, fp16=128, tensor=0, mma_share=0.25),
+    103: replace(_HOPPER, fp16=128, tensor=0, mma_share=0.25),
     120: Rates(_PORT),
     121: Rates(_PORT),
 }

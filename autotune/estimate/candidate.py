@@ -74,6 +74,17 @@ def examine(task: TraceTask, source: KernelSource, build: Callable[[], Artifact]
     return Estimated(task.spec, predict(source.plan, resources, counts, task.spec), resources, occupancies)
 
 
+def examine_alone(task: TraceTask, tracer: Tracer, cache: BuildCache | None = None) -> Estimated:
+    """`examine` with rendering and building. Takes seconds.
+
+    Raises:
+        TemplateError: the template does not render.
+        CompileError, BuildError, LaunchError: as `examine`.
+    """
+    source = rendered(task)
+    return examine(task, source, lambda: CubinRequest(source, task.spec.arch).build(cache or BuildCache()), tracer)
+
+
 def estimate_candidate(task: TraceTask, cache: BuildCache | None = None) -> Estimate:
     """Estimated time of a candidate for `task.problem` on `task.spec`, with its parts and what binds it. Takes seconds.
 
@@ -82,7 +93,5 @@ def estimate_candidate(task: TraceTask, cache: BuildCache | None = None) -> Esti
         BuildError: there is no compiler.
         LaunchError: the GPU would refuse a launch, or a traced run failed.
     """
-    cache = cache or BuildCache()
-    source = rendered(task)
     with TracingProcess() as process:
-        return examine(task, source, lambda: CubinRequest(source, task.spec.arch).build(cache), process.trace).estimate
+        return examine_alone(task, process.trace, cache).estimate

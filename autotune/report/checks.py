@@ -1,14 +1,20 @@
 """How a check is shown: findings, counters by kernel and line, hints."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from autotune.check.api import Checked
-from autotune.check.model import KernelTrace, LineCounters
+from autotune.check.model import Arithmetic, KernelTrace, LineCounters
 
 Row = tuple[object, ...]
 
 LINE_COLUMNS = (">line", "what", ">requests", ">sectors each", ">ideal", ">passes", ">conflicts", ">worst", "source")
 """Of `line_rows`; columns that begin with `>` are set to the right."""
+
+WORK_COLUMNS = (
+    ">line", ">fp32", ">fp16", ">special", ">tensor", ">barriers", ">shuffles", ">votes", "source",
+)  # fmt: skip
+"""Of `work_rows`."""
 
 KERNEL_COLUMNS = (
     "kernel", ">blocks", ">traced", ">coalescing", ">passes", ">conflicts", ">read MB", ">written MB", ">atomics",
@@ -37,6 +43,22 @@ def line_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
             number = row.place.line
             text = source[number - 1].strip() if 0 < number <= len(source) else row.place.inner
             yield number, _what(row), row.requests, *_global(row), *_shared(row), text[:80]
+
+
+def work_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
+    """One row a line that computes, waits or exchanges, in the blocks that were traced."""
+    computed = {row.line: row.arithmetic for row in kernel.computed}
+    requests: dict[int, Counter[str]] = defaultdict(Counter)
+    for row in kernel.of("tensor", "barrier", "warp barrier", "shuffle", "vote"):
+        requests[row.place.line][row.operation.removeprefix("warp ")] += row.requests
+    for line in sorted(computed.keys() | requests.keys()):
+        done, asked = computed.get(line, Arithmetic()), requests[line]
+        text = source[line - 1].strip() if 0 < line <= len(source) else ""
+        counts = (done.fp32, done.fp16, done.special, *(asked[name] for name in _ASKED))
+        yield line or "", *(count or "" for count in counts), text[:80]
+
+
+_ASKED = ("tensor", "barrier", "shuffle", "vote")
 
 
 def _what(row: LineCounters) -> str:

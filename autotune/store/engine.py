@@ -22,10 +22,16 @@ _WRITER_LOCK = 0x6175746F74756E65  # PostgreSQL advisory lock: "autotune" in ASC
 _WRITES = {"autotune_writes": True}
 
 
-def make_engine(url: URL) -> Engine:
-    """An engine for a URL from `database_url`. Nothing is opened yet."""
+def make_engine(url: URL, *, read_only: bool = False) -> Engine:
+    """An engine for a URL from `database_url`. Nothing is opened yet.
+
+    `read_only`: of a SQLite file that cannot be written, or lies where nothing can be.
+    """
     if url.get_backend_name() != "sqlite":
         engine = create_engine(url, pool_pre_ping=True)
+    elif read_only:
+        engine = create_engine(url, creator=lambda: _open_read_only(Path(str(url.database))))
+        event.listen(engine, "begin", _begin)
     else:
         engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
         event.listen(engine, "connect", _prepare)
@@ -127,6 +133,22 @@ def _explain(message: str) -> str:
         if words in message:
             return cause
     return f"the database refused: {'; '.join(lines[:2])}"
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    uri = path.as_uri()
+    connection = _connect_read_only(f"{uri}?mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError:
+        # WAL needs a file beside the database, unless SQLite is promised that nobody changes it.
+        connection.close()
+        connection = _connect_read_only(f"{uri}?immutable=1")
+    return connection
+
+
+def _connect_read_only(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _prepare(connection: Any, record: Any) -> None:  # noqa: ARG001

@@ -1,5 +1,6 @@
 """Finding a database: its place checked, its folder made."""
 
+import os
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -23,7 +24,12 @@ def open_engine(url: str | Path | None = None, *, create: bool = True) -> Engine
         if not create:
             raise StoreError(f"there is no database {path}; `autotune search` makes one, --db names another")
         _make_folder(path.parent)
-    return make_engine(location)
+    return make_engine(location, read_only=path is not None and not create and not _can_be_written(path))
+
+
+def _can_be_written(path: Path) -> bool:
+    """Whether SQLite can write into the file and make its own files beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _make_folder(folder: Path) -> None:

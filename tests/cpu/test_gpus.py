@@ -1,10 +1,14 @@
+import json
 from dataclasses import replace
 
 import pytest
 
+from autotune.cli.main import run
 from autotune.devices.detect import _Reading, _spec, driver_version, gpu_count, present_gpu
-from autotune.devices.gpus import by_title, gpu, gpus, short_name
+from autotune.devices.gpus import by_title, gpu, gpus, short_name, source_of
 from autotune.errors import UsageError
+from autotune.report.gpus import page
+from autotune.resources import resource_root
 
 H200 = _Reading(
     "NVIDIA H200",
@@ -158,3 +162,22 @@ def test_asking_for_a_gpu_that_is_not_there_is_no_error() -> None:
         assert present_gpu() is None
     else:
         assert driver_version() is not None
+
+
+def test_every_gpu_has_its_source() -> None:
+    assert all(source_of(spec) for spec in gpus())
+    assert source_of(replace(gpu("h200"), name="my-gpu")) == ""
+
+
+def test_the_page_of_gpus_is_up_to_date() -> None:
+    """`make docs` writes it."""
+    assert (resource_root("templates").parent / "docs" / "gpus.md").read_text() == page()
+
+
+def test_gpus_are_listed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "gpus", "--db", "/nowhere/at/all.db"]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[1:]] == [spec.name for spec in gpus()]
+    assert run(["list", "gpus", "--json"]) == 0
+    (h200,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "h200"]
+    assert (h200["sm_count"], h200["rates"]["special"], h200["source"]) == (132, 16, source_of(gpu("h200")))

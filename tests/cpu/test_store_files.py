@@ -1,5 +1,7 @@
 """What can be wrong with the place a database is at: one clear line, and nothing overwritten."""
 
+import contextlib
+import io
 import multiprocessing
 import os
 import shutil
@@ -15,6 +17,7 @@ import pytest
 from sqlalchemy.engine import URL
 
 from autotune import settings
+from autotune.cli.main import run
 from autotune.errors import AutotuneError, StoreError, UsageError
 from autotune.store import open_store
 from autotune.store.locate import database_url, shown
@@ -171,6 +174,31 @@ def test_a_read_only_database_can_be_looked_into(open_folder: Path) -> None:
     assert _without_privileges(_read, str(kept)) == [("h200",)]
 
 
+@pytest.mark.parametrize("writable", ["folder", "file", "neither"])
+def test_a_database_that_cannot_be_written_is_listed_and_shown(open_folder: Path, writable: str) -> None:
+    kept = open_folder / "kept.db"
+    with open_store(kept) as store:
+        store.record(H200, FORWARD, candidate(), SOURCE, ok(1.0))
+    for arguments in (["list", "winners"], ["show", "1"]):  # loads what the process below cannot reach
+        assert _run([*arguments, "--db", str(kept)])[0] == 0
+    kept.chmod(0o666 if writable == "file" else 0o444)
+    open_folder.chmod(0o777 if writable == "folder" else 0o555)
+    listed = _without_privileges(_run, ["list", "winners", "--json", "--db", str(kept)])
+    assert listed[0] == 0
+    assert '"device": "h200"' in listed[1]
+    shown = _without_privileges(_run, ["show", "1", "--db", str(kept)])
+    assert shown[0] == 0
+    assert "record" in shown[1]
+    assert FORWARD.key in shown[1] or str(FORWARD) in shown[1]
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = run(arguments)
+    return code, said.getvalue()
+
+
 def _read(path: str) -> object:
     return list(SqliteReader(Path(path)).rows("SELECT name FROM device", {}))
 
@@ -184,7 +212,7 @@ def _try_to_record(path: str) -> tuple[str, str]:
     return "written", ""
 
 
-def _without_privileges(function: Any, path: str) -> Any:
+def _without_privileges(function: Any, path: Any) -> Any:
     """The result in a process that permissions hold for (they do not for root)."""
     context = multiprocessing.get_context("fork")  # all modules are loaded: their folders may be out of its reach
     with context.Pool(1, initializer=_drop) as pool:
