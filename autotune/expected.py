@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.arithmetic import FULL
 from autotune.dtypes import epsilon, numpy_dtype
 from autotune.ops.base import Arrays, Op
 from autotune.plan import TensorSpec
@@ -30,10 +31,15 @@ SLACK = 32 * 2.0**-23
 
 @dataclass(frozen=True)
 class ExpectedUnit:
-    """One independently checkable piece: reference and bound of each output, by name."""
+    """One independently checkable piece: the reference of each output, and by arithmetic the bound of each."""
 
     reference: Mapping[str, NDArray[np.float64]]
-    bound: Mapping[str, float]
+    bounds: Mapping[str, Mapping[str, float]]
+
+    @property
+    def bound(self) -> Mapping[str, float]:
+        """The bounds of families that say nothing of their arithmetic."""
+        return self.bounds[FULL]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
 
     The bound of an output is taken per unit: k * max|low_precision - reference| + SLACK * max|reference|, with
     k the op's `error_factor`, plus the op's `noise`. The first maximum counts as no less than one rounding of the
-    largest element: in a unit of few elements it may be smaller by luck.
+    largest element: in a unit of few elements it may be smaller by luck. There is a bound for each arithmetic that
+    the op can judge, from a low-precision result of that arithmetic.
     """
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
@@ -144,14 +151,16 @@ def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray
 def _unit(op: Op, problem: Problem, piece: Arrays) -> ExpectedUnit:
     small = op.unit_problem(problem)
     reference = op.reference(small, piece)
-    rounded = op.low_precision(small, piece)
     noise = op.noise(small, piece)
     roundoff = {tensor.name: epsilon(tensor.dtype) / 2 for tensor in op.tensors(small) if tensor.role == "output"}
-    bound = {
-        name: _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
-        for name, exact in reference.items()
-    }
-    return ExpectedUnit(reference, bound)
+    bounds = {}
+    for arithmetic in op.arithmetics(small):
+        rounded = op.approximate(small, piece, arithmetic)
+        bounds[arithmetic] = {
+            name: _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
+            for name, exact in reference.items()
+        }
+    return ExpectedUnit(reference, bounds)
 
 
 def _bound(factor: float, rounded: NDArray[np.float64], exact: NDArray[np.float64], roundoff: float) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.arithmetic import FULL, read_arithmetic
 from autotune.errors import TemplateError
 from autotune.expressions import Expression
 from autotune.suggestion import Suggestion, read_suggestions
@@ -16,7 +17,7 @@ _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class FrontMatter:
     flops: Expression | None
     historical: bool = False
     suggestions: tuple[Suggestion, ...] = ()
+    arithmetic: str = FULL
 
 
 def split_template(text: str, where: str) -> tuple[str, str]:
@@ -158,6 +160,7 @@ class _Reader:
             flops=_expression(cost["flops"]) if "flops" in cost else None,
             historical=self._historical(),
             suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
+            arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
         )
 
     def _text(self, key: str, default: str | None = None) -> str:

@@ -173,16 +173,18 @@ class Bench:
         expected = self._expected
         got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in expected.outputs}
         with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
-            per_unit = list(pool.map(lambda index: self._check_unit(index, got), range(len(expected.sources))))
+            units = range(len(expected.sources))
+            per_unit = list(pool.map(lambda index: self._check_unit(index, got, plan.arithmetic), units))
         checks = tuple(_worst([unit[name] for unit in per_unit]) for name in got)
         verification = Verification(expected.problem.key, checks, len(per_unit), len(expected.sources))
         return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(plan, storages)
 
-    def _check_unit(self, index: int, got: dict[str, NDArray[Any]]) -> dict[str, OutputCheck]:
+    def _check_unit(self, index: int, got: dict[str, NDArray[Any]], arithmetic: str) -> dict[str, OutputCheck]:
         unit = self._expected.units[self._expected.sources[index]]
+        bound = unit.bounds[arithmetic]
         piece = self._op.unit(self._expected.problem, got, index)
         return {
-            name: _located(compare(name, piece[name], reference, unit.bound[name]), got[name], piece[name])
+            name: _located(compare(name, piece[name], reference, bound[name]), got[name], piece[name])
             for name, reference in unit.reference.items()
         }
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.arithmetic import FULL
 from autotune.values import DTYPE_SIZE
 
 Role = Literal["input", "output", "workspace"]
@@ -110,10 +111,11 @@ Step = Zero | Launch
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Buffers by name and the steps in order."""
+    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows."""
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
+    arithmetic: str = FULL
 
     @property
     def launches(self) -> tuple[Launch, ...]:

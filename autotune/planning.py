@@ -18,8 +18,11 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
     """The plan of one configuration; `namespace` holds problem, parameters, derived names and device.
 
     Raises:
-        TemplateError: an argument, a size or a buffer name makes no sense.
+        TemplateError: an argument, a size or a buffer name makes no sense, or the op knows no bound for the arithmetic.
     """
+    arithmetic = template.front.arithmetic
+    if arithmetic not in op.arithmetics(problem):
+        raise TemplateError(f"{template.path}: op {op.name!r} cannot judge arithmetic={arithmetic!r} for {problem}")
     tensors = {tensor.name: tensor for tensor in op.tensors(problem)}
     workspaces = [w for w in template.front.workspaces if w.when is None or w.when(namespace)]
     scratch = {workspace.name: _scratch(workspace, namespace) for workspace in workspaces}
@@ -32,7 +35,7 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             steps.append(_launch(step, namespace, arguments))
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
-    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps))
+    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
 
 
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from autotune.arithmetic import ARITHMETICS, FULL
 from autotune.dtypes import epsilon
 from autotune.errors import ProblemError
 from autotune.ops.base import Arrays, Field, Op, contiguous
@@ -65,6 +66,14 @@ class Attention(Op):
     def scalars(self, problem: Problem) -> dict[str, float]:
         """`scale` = 1/sqrt(HS)."""
         return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
+
+    def arithmetics(self, problem: Problem) -> tuple[str, ...]:
+        """In fp32, all there are."""
+        return tuple(ARITHMETICS) if problem.dtype == "fp32" else (FULL,)
+
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """float32 accumulation, what is summed over rounded to the dtype."""
+        return self.approximate(problem, inputs, FULL)
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer batches and heads, whole sequences; two key heads and grouped queries as long as that is bearable."""
@@ -157,10 +166,10 @@ class Forward(Attention):
         """float64, row blocks."""
         return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
-    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+    def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and O rounded to the dtype."""
         scale = self.scalars(problem)["scale"]
-        return reference.forward(inputs, bool(problem["causal"]), scale, low_precision=problem.dtype)
+        return reference.forward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
     def flops(self, problem: Problem) -> float:
         """Two matrix products."""
@@ -193,10 +202,10 @@ class Backward(Attention):
         """float64, row blocks."""
         return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
-    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+    def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and dS rounded to the dtype."""
         scale = self.scalars(problem)["scale"]
-        return reference.backward(inputs, bool(problem["causal"]), scale, low_precision=problem.dtype)
+        return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
     def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
         """dS = P∘(dP - D) cancels: a query that sees one key has dP = D exactly, but not after rounding.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.arithmetic import FULL
 from autotune.errors import ProblemError
 from autotune.plan import TensorSpec
 from autotune.problem import Problem
@@ -146,6 +147,14 @@ class Op(ABC):
     @abstractmethod
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """Outputs (as float64) when intermediates are rounded as a good kernel of this dtype rounds them."""
+
+    def arithmetics(self, problem: Problem) -> tuple[str, ...]:  # noqa: ARG002 - most ops have one
+        """Arithmetics of families whose results can be judged."""
+        return (FULL,)
+
+    def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:  # noqa: ARG002
+        """`low_precision` with the products of one of the `arithmetics`."""
+        return self.low_precision(problem, inputs)
 
     def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:  # noqa: ARG002 - most ops have none
         """Absolute fp32 rounding, by output, that cancellation may leave even where the reference is exactly 0."""

@@ -16,14 +16,18 @@ using FloatTile = SharedTile<COLS, SWIZZLED, 4>;
 /// order in which D is an A operand, mma_tf32.cuh). A warp's read meets no bank conflict.
 template <class Tile>
 struct DeepFloats {
+    static_assert(!Tile::SWIZZLED || Tile::SPAN == 8, "neighbouring rows exchange chunks differently");
+
     int even = computed_once(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
-    int odd = computed_once(Tile::offset(threadIdx.x % 4 * 2 + 1, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
+
+    /// From the place in row 2t to that in row 2t + 1.
+    __device__ __forceinline__ int odd() const { return (Tile::SWIZZLED ? even ^ 16 : even) + Tile::ROW_BYTES; }
 
     /// Columns 8 * n to 8 * n + 7 of the rows from `rows` on, the address of a multiple of 8 rows of a tile.
     __device__ __forceinline__ void read(Tf32B& b, const unsigned char* rows, int n) const
     {
         b.set(0, *reinterpret_cast<const float*>(rows + Tile::advance(even, 2 * n)));
-        b.set(1, *reinterpret_cast<const float*>(rows + Tile::advance(odd, 2 * n)));
+        b.set(1, *reinterpret_cast<const float*>(rows + Tile::advance(odd(), 2 * n)));
     }
 };
 

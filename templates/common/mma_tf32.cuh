@@ -9,8 +9,8 @@
 //
 // A tf32 has 10 bits of mantissa; the hardware ignores the lower 13 of a register. Two of them hold a float but for its
 // last bits: x = big + small. big·big + big·small + small·big is then a product about as good as fp32's ("3xTF32"):
-// small·small, about 2^-22 of it, is left out. The hardware also truncates its sums; long ones are better added up in
-// fp32, piece by piece.
+// small·small, about 2^-22 of it, is left out. The hardware also truncates its sums, towards 0 at every step: long ones
+// are better added up in fp32, piece by piece, and small products in a sum of their own.
 #pragma once
 
 #include <cstdint>
@@ -104,11 +104,11 @@ __device__ __forceinline__ void mma_16x8x8_tf32(float (&d)[4], const uint32_t (&
 
 #endif
 
-/// d[m][first + n] += a[m] b[n] by three products, the small ones first. Tiles take turns, so that a sum does not wait
-/// for the one before it.
+/// d[m][first + n] + rest[m][first + n] += a[m] b[n] by three products, the small ones to `rest`. Tiles take turns, so that
+/// a sum does not wait for the one before it.
 template <int M, int N, int ALL>
-__device__ __forceinline__ void multiply_tf32x3(float (&d)[M][ALL][4], int first, const Tf32A (&a)[M],
-                                                const Tf32B (&b)[N])
+__device__ __forceinline__ void multiply_tf32x3(float (&d)[M][ALL][4], float (&rest)[M][ALL][4], int first,
+                                                const Tf32A (&a)[M], const Tf32B (&b)[N])
 {
 #pragma unroll
     for (int product = 0; product < 3; ++product)
@@ -116,6 +116,14 @@ __device__ __forceinline__ void multiply_tf32x3(float (&d)[M][ALL][4], int first
         for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int m = 0; m < M; ++m)
-                mma_16x8x8_tf32(d[m][first + n], product == 0 ? a[m].small : a[m].big,
-                                product == 1 ? b[n].small : b[n].big);
+                mma_16x8x8_tf32(product == 2 ? d[m][first + n] : rest[m][first + n],
+                                product == 0 ? a[m].small : a[m].big, product == 1 ? b[n].small : b[n].big);
+}
+
+/// d[m][first + n] += a[m] b[n], all three products to one sum.
+template <int M, int N, int ALL>
+__device__ __forceinline__ void multiply_tf32x3(float (&d)[M][ALL][4], int first, const Tf32A (&a)[M],
+                                                const Tf32B (&b)[N])
+{
+    multiply_tf32x3(d, d, first, a, b);
 }

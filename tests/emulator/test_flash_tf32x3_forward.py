@@ -1,6 +1,7 @@
 """The fp32 tensor core family of the forward pass on the emulator: hard shapes, layouts, strides, its parameters."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,31 @@ def test_repeated_runs_agree_to_the_bit(odd: Run) -> None:
     views = {name: packed(array) for name, array in FORWARD.inputs(odd.problem, seed=7).items()}
     first, second = odd(views), odd(views)
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
+LEFT_OUT = {
+    "both small products": ("int product = 0; product < 3", "int product = 2; product < 3"),
+    "small times big": ("int product = 0; product < 3", "int product = 1; product < 3"),
+    "big times small": ("product < 3; ++product", "product < 3; product += 2"),
+}
+
+
+@pytest.mark.parametrize("wrong", LEFT_OUT)
+def test_plain_tf32_is_rejected(wrong: str, cache: BuildCache) -> None:
+    """The bound of three products is of no use to a kernel that leaves one out."""
+    problem = FORWARD.problem(B=1, NH=1, T=70, T_kv=90, HS=64, dtype="fp32", causal=True)
+    source = render(FAMILY, problem, default(problem), SPEC)
+    old, new = LEFT_OUT[wrong]
+    headers = [replace(header, text=header.text.replace(old, new)) for header in source.includes]
+    assert sum(new in header.text for header in headers) == 1
+    artifact = build_emulator(replace(source, includes=tuple(headers)), cache)
+    device = CpuDevice(SPEC, threads=2)
+    found = Bench(device, FORWARD, expect(FORWARD, problem, seed=1)).evaluate(artifact, source.plan, None)
+    device.close()
+    assert found.outcome is Outcome.WRONG_RESULT
+    assert found.verification is not None
+    worst = max(check.max_abs_error / check.bound for check in found.verification.checks)
+    assert worst > 5
 
 
 CLEAN: tuple[dict[str, Any], ...] = (

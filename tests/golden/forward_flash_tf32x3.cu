@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=64 WARPS=4 BLOCK_N=32 STAGES=1 MIN_BLOCKS=2 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1ea0d7db5aa3a880
+// hash:          b7a03d23107a8310
 
 #include "common/async_copy.cuh"
 #include "common/float_tile.cuh"
@@ -32,7 +32,7 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
 constexpr int N_TILES = BLOCK_N / 8;           // tiles of 8 keys
 constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
-constexpr int GROUP = 4;                       // of these are summed at a time
+constexpr int GROUP = M_TILES > 1 ? 2 : 4;     // of these are summed at a time
 constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
 
 using Tile = FloatTile<HS, false>;
@@ -83,16 +83,13 @@ __device__ __forceinline__ void split_queries(unsigned char* warp_tile)
     __syncwarp();
 }
 
-/// S = Q K^T for this warp's queries and the keys of a tile. `row`: the lane's in the tile of K, for ldmatrix.
+/// S = Q K^T for this warp's queries and the keys of a tile. `row`: the lane's in the tile of K, for ldmatrix. Small
+/// products have sums of their own: in one sum they would take part in truncations that are large for them.
 __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], const Queries& queries,
                                               SharedAddress row)
 {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = 0.0f;
+    float sum[M_TILES][N_TILES][4] = {};
+    float rest[M_TILES][N_TILES][4] = {};
 #pragma unroll UNROLL
     for (int step = 0; step < HS / 8; ++step) {
         Tf32A a[M_TILES];
@@ -104,9 +101,15 @@ __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], c
             Tf32B b[2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) b[i / 2].set(i % 2, __uint_as_float(both[i]));
-            multiply_tf32x3(s, n, a, b);
+            multiply_tf32x3(sum, rest, n, a, b);
         }
     }
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[m][n][e] = sum[m][n][e] + rest[m][n][e];
 }
 
 /// Hides the keys that queries do not see. `beyond`: of the thread's first query and key, see Scores.
