@@ -7,7 +7,7 @@ configurations walks the same parsed expression with NumPy arrays in place of nu
 import math
 import operator
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,13 @@ def make_environment(**options: Any) -> Sandbox:
 _ENVIRONMENT = make_environment()
 
 
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> Callable[..., Any]:
+    """Every plan of a template evaluates the same texts again."""
+    compiled: Callable[..., Any] = _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+    return compiled
+
+
 def _parse(text: str) -> nodes.Expr:
     """The expression as a tree; the text must be one expression and nothing else."""
     parser = Parser(_ENVIRONMENT, text, state="variable")
@@ -90,7 +97,7 @@ class Expression:
     @cached_property
     def _call(self) -> Callable[..., Any]:
         """Compiled when first called: a look-up reads hundreds of expressions and calls a few."""
-        return _ENVIRONMENT.compile_expression(self.text, undefined_to_none=False)
+        return _compiled(self.text)
 
     def __call__(self, namespace: Mapping[str, Any]) -> Any:
         """The value for one configuration.

@@ -61,5 +61,5 @@ class CountRequest:
             CompileError: the traced build is refused.
             BuildError: there is no compiler.
         """
-        build_emulator(short_source(self.op, self.task), cache, traced=True)
+        build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
         return self.counter.count(self.task, self.op, self.whole)

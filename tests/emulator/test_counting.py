@@ -1,16 +1,22 @@
 """Counts of short runs, scaled up, against counts of the problem itself."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from autotune.build.cache import BuildCache
 from autotune.check.task import TraceTask, run_task
 from autotune.devices.gpus import gpu
 from autotune.estimate.counting import count, short_length
 from autotune.estimate.counts import ADDITIVE, Counts, counts_of
+from autotune.ops.base import Op
 from autotune.ops.locate import OpRef
+from autotune.plan import LaunchPlan
 from autotune.render import render
+from autotune.search.counter import Counter, CountRequest
 from autotune.template import find_template
 
 H200 = gpu("h200")
@@ -62,3 +68,17 @@ def test_other_problems_are_counted_in_sampled_blocks_of_what_is_executed() -> N
     (found,), (expected,) = counted(decode), traced(decode)
     assert found.fp32 == pytest.approx(expected.fp32, rel=0.02)
     assert found.sectors_loaded == pytest.approx(expected.sectors_loaded, rel=0.02)
+
+
+def test_the_build_made_ahead_is_the_one_that_is_traced(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+
+    class Here:
+        def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
+            return count(partial(run_task, cache=cache), task, op, whole)
+
+    of = task("forward", "warp_per_query", B=1, NH=1, T=512)
+    plan = render(find_template("forward", "warp_per_query"), of.problem, dict(of.config), H200).plan
+    (found,) = CountRequest(cast(Counter, Here()), of, of.op.resolve(), plan).build(cache)
+    assert found.fp32 > 0
+    assert len(list(tmp_path.glob("emulator/*/*/kernel.so"))) == 1
