@@ -1,8 +1,8 @@
 // autotune: forward/warp_per_query: one kernel, a warp a query or a few: a lane a key, warp reductions, K and V in padded shared memory
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: WARPS=8 QUERIES=2 BLOCK_N=64 SMEM_PAD=1 REDUCE=shuffle UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
+// configuration: WARPS=8 QUERIES=8 BLOCK_N=64 SMEM_PAD=4 REDUCE=shuffle WEIGHTS=shared UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          e061b2d7cdc857dc
+// hash:          dd5e91abe4e072af
 
 #include "common/reduce.cuh"
 #include "common/score.cuh"
@@ -16,20 +16,67 @@ using element = __half;
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 8;
-constexpr int QUERIES = 2;  // a warp
+constexpr int QUERIES = 8;  // a warp
 constexpr int BLOCK_N = 64;  // keys in shared memory
-constexpr int ROW = HS + 1;  // floats between the rows of K and V in shared memory
+constexpr int ROW = HS + 4;  // floats between the rows of K and V in shared memory
 constexpr int UNROLL = 4;
 constexpr int VEC = 4;      // elements a read of K and V
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int COLS = (HS + 31) / 32;  // of O a lane: its number, its number + 32, ...
+constexpr int WIDTH = 4;  // columns of Q and K, and weights, that are taken at a time
 
 /// Combines x over the warp.
 template <class Op>
 __device__ __forceinline__ float reduce_query(float x)
 {
     return reduce_warp<Op>(x);
+}
+
+/// WIDTH neighbours in shared memory, by the widest reads that rows of ROW floats allow.
+__device__ __forceinline__ void read_key(const float* from, float (&to)[WIDTH])
+{
+    constexpr int AT_ONCE = float_width(ROW);
+#pragma unroll
+    for (int e = 0; e < WIDTH; e += AT_ONCE) {
+        float part[AT_ONCE];
+        load<AT_ONCE>(from + e, part);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) to[e + i] = part[i];
+    }
+}
+
+/// o[i][c] += sum over `count` keys of their weights (a lane has that of key `lane`) times V. MASKED: query i sees the
+/// first seen[i] - key_begin of them alone, and what it does not see may be NaN.
+template <bool MASKED>
+__device__ __forceinline__ void add_values(float (&o)[QUERIES][COLS], const float (&weight)[QUERIES],
+                                           const float* own_weights, const float* v_rows, int count, int key_begin,
+                                           const int (&seen)[QUERIES])
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll UNROLL
+    for (int j = 0; j < (MASKED ? count : 32); j += WIDTH) {
+        float of_keys[QUERIES][WIDTH];
+#pragma unroll
+        for (int i = 0; i < QUERIES; ++i) {
+            load<WIDTH>(own_weights + i * 32 + j, of_keys[i]);
+        }
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) {
+            if (MASKED && j + e >= count) break;
+            float value[COLS];
+#pragma unroll
+            for (int c = 0; c < COLS; ++c)
+                value[c] = HS % 32 == 0 || c * 32 + lane < HS ? v_rows[(j + e) * ROW + c * 32 + lane] : 0.0f;
+#pragma unroll
+            for (int i = 0; i < QUERIES; ++i) {
+                if (MASKED && key_begin + j + e >= seen[i]) continue;  // 0 times NaN would be NaN
+#pragma unroll
+                for (int c = 0; c < COLS; ++c) o[i][c] += of_keys[i][e] * value[c];
+            }
+        }
+    }
+    (void)weight;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -40,6 +87,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     float* const k_tile = reinterpret_cast<float*>(smem);
     float* const v_tile = k_tile + BLOCK_N * ROW;
     float* const own_queries = v_tile + BLOCK_N * ROW + threadIdx.x / 32 * QUERIES * HS;
+    float* const own_weights = v_tile + BLOCK_N * ROW + WARPS * QUERIES * HS + threadIdx.x / 32 * QUERIES * 32;
 
     const int grid_tile = blockIdx.x;
     const int batch = blockIdx.z;
@@ -55,11 +103,13 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     const bool vectors_v = allows_vectors<VEC>(v);
 
     int seen[QUERIES];
+    int shortest = T_kv;
     int longest = 0;
 #pragma unroll
     for (int i = 0; i < QUERIES; ++i) {
         const int query = first + i;
         seen[i] = query < T ? scores.keys_seen(query) : 0;
+        shortest = min(shortest, seen[i]);
         longest = max(longest, seen[i]);
         for (int d = lane; d < HS; d += 32)
             own_queries[i * HS + d] = query < T ? to_float(queries[query * q.stride[2] + d * q.stride[3]]) : 0.0f;
@@ -83,10 +133,16 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
             if (key_begin >= longest) break;
             float dot[QUERIES] = {};
 #pragma unroll UNROLL
-            for (int d = 0; d < HS; ++d) {
-                const float own_key = k_tile[(part + lane) * ROW + d];
+            for (int d = 0; d < HS; d += WIDTH) {
+                float own_key[WIDTH];
+                read_key(k_tile + (part + lane) * ROW + d, own_key);
 #pragma unroll
-                for (int i = 0; i < QUERIES; ++i) dot[i] += own_queries[i * HS + d] * own_key;
+                for (int i = 0; i < QUERIES; ++i) {
+                    float query[WIDTH];
+                    load<WIDTH>(own_queries + i * HS + d, query);
+#pragma unroll
+                    for (int e = 0; e < WIDTH; ++e) dot[i] += query[e] * own_key[e];
+                }
             }
             float weight[QUERIES];
 #pragma unroll
@@ -99,21 +155,15 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 #pragma unroll
                 for (int c = 0; c < COLS; ++c) o[i][c] *= factor;
             }
-            const int count = min(32, T_kv - key_begin);
-#pragma unroll UNROLL
-            for (int j = 0; j < count; ++j) {
-                float value[COLS];
+            __syncwarp();  // the weights before have been read
 #pragma unroll
-                for (int c = 0; c < COLS; ++c)
-                    value[c] = c * 32 + lane < HS ? v_tile[(part + j) * ROW + c * 32 + lane] : 0.0f;
-#pragma unroll
-                for (int i = 0; i < QUERIES; ++i) {
-                    const float of_key = __shfl_sync(ALL_LANES, weight[i], j);
-                    if (key_begin + j >= seen[i]) continue;  // 0 times NaN would be NaN
-#pragma unroll
-                    for (int c = 0; c < COLS; ++c) o[i][c] += of_key * value[c];
-                }
-            }
+            for (int i = 0; i < QUERIES; ++i) own_weights[i * 32 + lane] = weight[i];
+            __syncwarp();
+            const float* const v_rows = v_tile + part * ROW;
+            if (key_begin + 32 <= shortest)
+                add_values<false>(o, weight, own_weights, v_rows, 32, key_begin, seen);
+            else
+                add_values<true>(o, weight, own_weights, v_rows, min(32, T_kv - key_begin), key_begin, seen);
         }
     }
 
@@ -139,4 +189,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(64, 12, 4) block=(256, 1, 1) smem=37376 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(16, 12, 4) block=(256, 1, 1) smem=59392 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
