@@ -29,6 +29,8 @@ class Exported:
     device: str
     template: str
     config: dict[str, Value]
+    arithmetic: str
+    deterministic: bool
     answer: str  # exact, nearest, architecture or default
     kind: str  # measured, estimated or none
     ms: float | None
@@ -53,6 +55,7 @@ def export(
     db: str | Path | None = None,
     template: str | Path | None = None,
     reference: str | None = None,
+    full_precision: bool = False,
     **fields: Value,
 ) -> Exported:
     """Write the best configuration known for a problem as one `.cu` file.
@@ -65,13 +68,16 @@ def export(
         db: as for `autotune.best`.
         template: as for `autotune.best`.
         reference: as for `autotune.best`.
+        full_precision: as for `autotune.best`.
         fields: of the problem.
 
     Raises:
         UsageError: the file's folder does not exist, or the name is that of a folder.
         AutotuneError: the file cannot be written; or what `autotune.best` raises.
     """
-    found = best(op, device=device, db=db, template=template, reference=reference, **fields)
+    found = best(
+        op, device=device, db=db, template=template, reference=reference, full_precision=full_precision, **fields
+    )
     path = Path(output) if output is not None else Path(f"{found.problem.op}.cu")
     notes = list(found.notes)
     if main and not has_main(found.problem.op):
@@ -84,8 +90,8 @@ def export(
 def _exported(found: Best, path: Path, main: bool, notes: tuple[str, ...]) -> Exported:
     return Exported(
         path=str(path), op=found.problem.op, problem=found.problem.fields, device=found.device.name,
-        template=found.candidate.template, config=found.config, answer=found.answer, kind=found.kind, ms=found.ms,
-        found_ms=found.found_ms, found_for=found.found_for,
+        template=found.candidate.template, config=found.config, **found.traits.to_json(),
+        answer=found.answer, kind=found.kind, ms=found.ms, found_ms=found.found_ms, found_for=found.found_for,
         source_hash=found.source.hash, main=main, compile=compile_line(str(path), found.device.arch, main), notes=notes,
     )  # fmt: skip
 

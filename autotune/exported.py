@@ -68,6 +68,7 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         f"problem:        {fields}",
         f"kernels:        {found.candidate.template}: {found.template.front.summary if found.template else ''}",
         f"configuration:  {config or 'none'}",
+        *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
         f"time:           {_time(found)}",
         f"compile:        {compile_line(file_name, found.device.arch, main)}",
@@ -75,7 +76,7 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         f"licence:        {_LICENCE if _is_shipped(found) else _OWN_LICENCE}",
     ]
     if main:
-        lines[8:8] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
+        lines[-2:-2] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines)
 
 

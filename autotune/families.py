@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from autotune.arithmetic import FULL
 from autotune.candidate import Candidate
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import NoFeasibleConfiguration
@@ -28,6 +29,14 @@ class Families:
     def versions(self) -> dict[str, str]:
         """The version (hash) of each family by its name."""
         return {template.name: template.hash for template in self.templates}
+
+    def full_precision(self) -> "Families":
+        """Those whose products are those of the dtype's elements.
+
+        Raises:
+            NoFeasibleConfiguration: there are none.
+        """
+        return Families(of_full_precision(self.templates))
 
     def get(self, name: str) -> Template | None:
         """A family by name."""
@@ -68,6 +77,19 @@ class Families:
         if not ranked:
             raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
         return min(ranked, key=lambda item: item[:-1])[-1]
+
+
+def of_full_precision(templates: Sequence[Template]) -> tuple[Template, ...]:
+    """The families among these whose products are those of the dtype's elements.
+
+    Raises:
+        NoFeasibleConfiguration: there are none; the message says what they do instead.
+    """
+    kept = tuple(template for template in templates if template.front.arithmetic == FULL)
+    if templates and not kept:
+        others = ", ".join(f"{template.name} ({template.front.arithmetic})" for template in templates)
+        raise NoFeasibleConfiguration(f"no family is left with full precision: {others}")
+    return kept
 
 
 def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[bool, float, int, int, str, Candidate]:

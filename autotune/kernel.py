@@ -147,6 +147,7 @@ def kernel(
     db: str | Path | None = None,
     template: str | Path | None = None,
     reference: str | None = None,
+    full_precision: bool = False,
     **fields: Value,
 ) -> Kernel:
     """The best configuration known for a problem (see `autotune.best`), ready to be called.
@@ -157,6 +158,7 @@ def kernel(
         db: path or URL of the database.
         template: a family of one's own.
         reference: the op's reference, where `template` declares its own op.
+        full_precision: as for `autotune.best`.
         fields: of the problem.
 
     Raises:
@@ -168,7 +170,9 @@ def kernel(
     if device not in (None, "cuda", "cpu"):
         raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
-    found = best(op, device=chosen, db=db, template=template, reference=reference, **fields)
+    found = best(
+        op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
+    )
     opener = CudaOpener() if chosen == "cuda" else CpuOpener(found.device)
     return Kernel(found, opener.open())
 

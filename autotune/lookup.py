@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from autotune.source import KernelSource
     from autotune.store.entries import Winners
     from autotune.template import Template
+    from autotune.traits import Traits
 
 Answer = Literal["exact", "nearest", "architecture", "default"]
 
@@ -87,6 +88,14 @@ class Best:
         return self.source.plan
 
     @cached_property
+    def traits(self) -> "Traits":
+        """How the candidate multiplies, and whether repeats give identical bits."""
+        from autotune.traits import traits_of
+
+        assert self.template is not None
+        return traits_of(self.template, self.problem, self.config, self.device)
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What to know about this answer, one sentence each; asks for this machine's driver and compiler."""
         from autotune.environment import differences
@@ -105,6 +114,7 @@ class Best:
             "template": self.candidate.template,
             "template_hash": self.candidate.template_hash,
             "config": self.config,
+            **self.traits.to_json(),
             "found": None if self.found is None else self.found.to_json(),
             "found_on": self.found_on,
             "origin": self.origin,
@@ -133,6 +143,7 @@ def best(
     db: str | Path | None = None,
     template: str | Path | None = None,
     reference: str | None = None,
+    full_precision: bool = False,
     **fields: Value,
 ) -> Best:
     """The best configuration known for a problem.
@@ -145,6 +156,7 @@ def best(
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
         reference: the op's reference, `module:function`, where `template` declares its own op.
+        full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
     Raises:
@@ -157,14 +169,15 @@ def best(
     database = _location(db)
     reader, winners = _DATABASES.get(database) or _open(database)
     stamp = reader.stamp()
-    key = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"), *fields.items())
+    asked = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"))
+    key = (*asked, full_precision, *fields.items())
     try:
         known = _ANSWERS.get(key) if template is None else None
     except TypeError:  # a value that cannot be hashed is no value of a field: the op says so below
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    answer = _look_up(op, fields, device, winners, template, reference)
+    answer = _look_up(op, fields, device, winners, template, reference, full_precision)
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -200,11 +213,13 @@ def _look_up(
     winners: "Winners",
     template: str | Path | None,
     reference: str | None,
+    full_precision: bool,
 ) -> Best:
     from autotune.finding import find
     from autotune.ops.registry import get_op
 
     families, name = _families(op, template, reference)
+    families = families.full_precision() if full_precision else families
     return find(winners, families, get_op(name).problem(**fields), _spec(device, winners))
 
 

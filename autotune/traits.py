@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.arithmetic import ARITHMETICS, FULL
+from autotune.candidate import Candidate
+from autotune.devices.gpus import gpu
 from autotune.devices.spec import DeviceSpec
+from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.space import Space
-from autotune.template import Template
+from autotune.template import Template, builtin_templates
 from autotune.values import Config
+
+_MEANING = {**ARITHMETICS, "tf32": "fp32 factors rounded to tf32, summed in fp32"}  # the latter is a problem's own
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Traits:
     def rows(self) -> Iterator[tuple[str, str]]:
         """For people; the arithmetic only where it is not that of the elements."""
         if self.arithmetic != FULL:
-            yield "arithmetic", f"{self.arithmetic}: {ARITHMETICS[self.arithmetic]}"
+            yield "arithmetic", f"{self.arithmetic} ({_MEANING.get(self.arithmetic, 'as the problem says')})"
         yield "deterministic", "yes" if self.deterministic else "no: sums are added up in an order left to chance"
 
 
@@ -38,4 +43,17 @@ def traits_of(template: Template, problem: Problem, config: Config, spec: Device
     """
     with template.named_errors():
         namespace = Space(template, problem, spec).namespace(config)
-        return Traits(template.front.arithmetic, bool(template.front.deterministic(namespace)))
+        asked = str(problem.fields.get("arithmetic", FULL))  # products of a problem may be less exact than the family's
+        arithmetic = asked if template.front.arithmetic == FULL else template.front.arithmetic
+        return Traits(arithmetic, bool(template.front.deterministic(namespace)))
+
+
+def traits_of_record(problem: Problem, candidate: Candidate, device: str) -> Traits | None:
+    """The same of a record, by its device's name; None where its family is not a shipped one as it is now."""
+    for template in builtin_templates(problem.op):
+        if (template.name, template.hash) == (candidate.template, candidate.template_hash):
+            try:
+                return traits_of(template, problem, candidate.config, gpu(device.rpartition(":")[2]))
+            except UsageError:  # a GPU that is not in the table
+                return None
+    return None

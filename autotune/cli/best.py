@@ -44,6 +44,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     reference: Annotated[
         str | None, typer.Option("--reference", help="module:function, where the template declares its own op.")
     ] = None,
+    full_precision: options.FullPrecisionOption = False,
     source: Annotated[
         bool, typer.Option("--source", help="Print the CUDA source and nothing else; with --json beside it.")
     ] = False,
@@ -60,7 +61,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
     }  # fmt: skip
     fields = options.field_values(given, settings)
-    answer = best(op, device=device, db=db, template=template, reference=reference, **fields)
+    answer = best(
+        op, device=device, db=db, template=template, reference=reference, full_precision=full_precision, **fields
+    )
     if as_json:
         print_json(answer.to_json(source=source, plan=plan))
     elif source:
@@ -78,6 +81,7 @@ def _print(answer: "Best") -> None:
             ("device", answer.device.title),
             ("template", answer.candidate.template),
             ("configuration", format_config(answer.config)),
+            *answer.traits.rows(),
             ("record", answer.measurement_id),
             *(("note", note) for note in answer.notes),
         ]

@@ -11,6 +11,7 @@ from autotune.cli.options import (
     BOption,
     CausalOption,
     DTypeOption,
+    FullPrecisionOption,
     GroupOption,
     HSOption,
     InterleavedOption,
@@ -63,6 +64,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     reference: Annotated[
         str | None, typer.Option("--reference", help="Its op's reference, module:function, if it declares an op.")
     ] = None,
+    full_precision: FullPrecisionOption = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write or replace; by default OP.cu.")
     ] = None,
@@ -86,8 +88,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     }  # fmt: skip
     fields = field_values(options, setting)
     written = export(
-        op, output=output, main=main, device=device, db=db, template=template, reference=reference, **fields
-    )
+        op, output=output, main=main, device=device, db=db, template=template, reference=reference,
+        full_precision=full_precision, **fields,
+    )  # fmt: skip
     if as_json:
         print_json(written.to_json())
     else:
@@ -95,7 +98,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 def _print(written: "Exported") -> None:
+    from autotune.traits import Traits
+
     typer.echo(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
+    for name, text in Traits(written.arithmetic, written.deterministic).rows():
+        typer.echo(f"{name}: {text}")
     for note in written.notes:
         typer.echo(f"note: {note}")
     built = written.path.removesuffix(".cu")

@@ -77,6 +77,12 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A field of any op, by name.", rich_help_panel=_PANEL),
 ]
+FullPrecisionOption = Annotated[
+    bool,
+    typer.Option(
+        "--full-precision", help="Leave out families whose products are not those of the dtype (3xTF32 for fp32)."
+    ),
+]
 
 
 def parse_value(text: str) -> Value:

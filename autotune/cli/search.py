@@ -11,6 +11,7 @@ from autotune.cli.options import (
     BOption,
     CausalOption,
     DTypeOption,
+    FullPrecisionOption,
     GroupOption,
     HSOption,
     InterleavedOption,
@@ -78,6 +79,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         str | None,
         typer.Option("--reference", help="CPU reference of your own op, module:function.", rich_help_panel=_SEARCH),
     ] = None,
+    full_precision: FullPrecisionOption = False,
     param: Annotated[
         list[str] | None,
         typer.Option(
@@ -165,11 +167,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         with ProgressDisplay() as display:
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-                jobs=jobs, spills=spills, templates=template or (), params=params, reference=reference, db=db, progress=display,
+                jobs=jobs, spills=spills, templates=template or (), params=params, reference=reference,
+                full_precision=full_precision, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)
                 if not as_json:
-                    _print(result, Asked(choices, template or (), reference, db))
+                    _print(result, Asked(choices, template or (), reference, db, full_precision))
                 if result.interrupted:
                     break
     except KeyboardInterrupt:

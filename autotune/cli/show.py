@@ -131,6 +131,7 @@ def _json(
         "template": found.candidate.template,
         "template_hash": found.candidate.template_hash,
         "config": found.candidate.config,
+        **_traits_json(found),
         "source_hash": found.source_hash,
         "stage": found.stage,
         "created_at": found.created_at.isoformat(),
@@ -139,6 +140,14 @@ def _json(
         "history": [_brief(record) for record in history],
         "improvements": [_brief(record) for record in climb],
     }
+
+
+def _traits_json(found: "StoredMeasurement") -> dict[str, Any]:
+    """null where the family is not at hand as it was."""
+    from autotune.traits import traits_of_record
+
+    traits = traits_of_record(found.problem, found.candidate, found.device)
+    return {"arithmetic": None, "deterministic": None} if traits is None else traits.to_json()
 
 
 def _brief(record: "StoredMeasurement") -> dict[str, Any]:
@@ -159,7 +168,10 @@ def _brief(record: "StoredMeasurement") -> dict[str, Any]:
 def _print(
     found: "StoredMeasurement", is_winner: bool, history: "list[StoredMeasurement]", climb: "list[StoredMeasurement]"
 ) -> None:
+    from autotune.traits import traits_of_record
+
     measurement, timing = found.measurement, found.measurement.timing
+    traits = traits_of_record(found.problem, found.candidate, found.device)
     print_pairs(
         [
             ("record", f"{found.id or 'shipped'}{' (winner)' if is_winner else ''}"),
@@ -167,6 +179,7 @@ def _print(
             ("device", found.device),
             ("template", f"{found.candidate.template} {found.candidate.template_hash}"),
             ("configuration", format_config(found.candidate.config)),
+            *(() if traits is None else traits.rows()),
             ("source", found.source_hash),
             ("outcome", f"{measurement.outcome} {measurement.message}".strip()),
             ("time", timing and f"{format_ms(timing.median_ms)} ms {timing.kind} ({timing.method}, {timing.repeats}x)"),

@@ -99,6 +99,8 @@ def best_lines(result: SearchResult) -> Iterator[str]:
     if result.best is not None:
         kind = " (estimate)" if result.estimated else ""
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
+        if result.best.traits is not None:
+            yield from (f"{name}: {text}" for name, text in result.best.traits.rows())
         if result.ties:
             yield f"tied with {number(result.ties, 'other')}: estimates within {TIE:.1%} do not tell them apart"
 
@@ -111,6 +113,7 @@ class Asked:
     templates: Sequence[str] = ()
     reference: str | None = None
     db: str | None = None
+    full_precision: bool = False
 
 
 def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
@@ -125,6 +128,7 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
             words += _option(name, value)
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
+    words += ["--full-precision"] if asked.full_precision else []
     gpu = result.device.removeprefix("cpu:")
     words += [] if gpu == usual_gpu() else ["--device", gpu]
     words += ["--db", asked.db] if asked.db else []
@@ -139,7 +143,7 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     try:
         found = best(
             op.name, device=result.device.removeprefix("cpu:"), db=asked.db, template=named[1] if named else None,
-            reference=asked.reference, **result.problem.fields,
+            reference=asked.reference, full_precision=asked.full_precision, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
         return None

@@ -26,6 +26,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
+    full_precision: bool = False,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
     **fields: Value,
@@ -51,6 +52,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
         reference: CPU reference of a user's own op: a function of a module, or `module:function`.
+        full_precision: leave out families whose products are not those of the dtype's elements (3xTF32 for fp32).
         db: path or SQLAlchemy URL of the database.
         progress: called with a `Progress` as the search goes on.
         fields: of the problem; the op's defaults for those left out.
@@ -65,7 +67,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     """
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference, db=db, progress=progress,
+        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference,
+        full_precision=full_precision, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
     return result
@@ -86,6 +89,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
+    full_precision: bool = False,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
 ) -> "Iterator[SearchResult]":
@@ -99,7 +103,8 @@ def sweep(  # noqa: PLR0913 - as `search`
 
     options = Options(trials, timeout, sampler, seed, jobs, spills=spills).checked()
     own = any(names_file(text) for text in templates)
-    subject = choose_subject(op or (None if own else "forward"), templates, reference_name(reference))
+    named = op or (None if own else "forward")
+    subject = choose_subject(named, templates, reference_name(reference), full_precision=full_precision)
     subject = pinned(subject, params or {})
     chosen = [subject.problem(fields) for fields in problems]
     opener = choose_device(device, target)

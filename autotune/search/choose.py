@@ -12,6 +12,7 @@ from autotune.devices.gpus import gpu
 from autotune.devices.open import CpuOpener, CudaOpener, DeviceOpener
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import DeviceMissing, NoFeasibleConfiguration, UsageError
+from autotune.families import of_full_precision
 from autotune.ops.base import Op
 from autotune.ops.locate import OpRef
 from autotune.problem import Problem
@@ -38,7 +39,9 @@ class Subject:
         return self.op.problem(**fields)
 
 
-def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str | None = None) -> Subject:
+def choose_subject(
+    op: str | None, templates: Sequence[str] = (), reference: str | None = None, *, full_precision: bool = False
+) -> Subject:
     """The op and its families; a template given as a file may bring an op of its own.
 
     Args:
@@ -46,8 +49,10 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
         templates: names of built-in families, or paths of `.cu.j2` files; by default the built-in families that are
             not historical.
         reference: `module:function`, the CPU reference of a user's own op.
+        full_precision: only families whose products are those of the dtype's elements.
 
     Raises:
+        NoFeasibleConfiguration: no family is left with `full_precision`.
         UsageError: an unknown op or family, families of different ops, no op at all, or a missing reference.
     """
     files = {text: load_template(Path(text)) for text in templates if names_file(text)}
@@ -62,6 +67,7 @@ def choose_subject(op: str | None, templates: Sequence[str] = (), reference: str
     source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
     resolved = source.resolve()
     chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
+    chosen = list(of_full_precision(chosen)) if full_precision else chosen
     return Subject(resolved, source, tuple(replace(t, reference=resolved.version) for t in _distinct(chosen)))
 
 

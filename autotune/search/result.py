@@ -8,6 +8,7 @@ from autotune.candidate import Candidate
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
 from autotune.problem import Problem
+from autotune.traits import Traits
 
 TIE = 0.001
 """Part of a time by which estimates may differ and still be taken as equal."""
@@ -23,12 +24,14 @@ class Ranked:
     ms: float
     tflops: float  # TFLOP/s
     gbs: float  # GB/s
+    traits: Traits | None = None  # None where the family is not at hand
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, the whole measurement included."""
         return {
             "template": self.candidate.template,
             "config": self.candidate.config,
+            **(self.traits.to_json() if self.traits else {}),
             "ms": self.ms,
             "tflops": self.tflops,
             "gbs": self.gbs,

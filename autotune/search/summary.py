@@ -1,7 +1,7 @@
 """From what a search found to its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.outcome import Outcome
 from autotune.search.budget import Clock
@@ -11,6 +11,7 @@ from autotune.search.families import Families
 from autotune.search.ledger import Entry, Ledger
 from autotune.search.pipeline import Task
 from autotune.search.result import TIE, Ranked, SearchResult
+from autotune.traits import traits_of
 
 TABLE_ROWS = 10
 
@@ -30,7 +31,8 @@ def summarise(
 ) -> SearchResult:
     """The result of a search over `families`, with rates computed from the op's flops and bytes."""
     flops, nbytes = task.op.flops(task.problem), task.op.nbytes(task.problem)
-    table = tuple(rank(entry, flops, nbytes) for entry in findings.ranked[:TABLE_ROWS])
+    ranked = (rank(entry, flops, nbytes) for entry in findings.ranked[:TABLE_ROWS])
+    table = tuple(_with_traits(place, task) for place in ranked)
     ledger, engine = findings.ledger, findings.engine
     return SearchResult(
         problem=task.problem,
@@ -55,6 +57,12 @@ def summarise(
         ties=_ties(findings.ranked) if task.emulated else 0,
         interrupted=engine.stop,
     )
+
+
+def _with_traits(ranked: Ranked, task: Task) -> Ranked:
+    candidate, spec = ranked.candidate, task.identity.spec
+    template = task.templates[candidate.template]
+    return replace(ranked, traits=traits_of(template, task.problem, candidate.config, spec))
 
 
 def _ties(ranked: Sequence[Entry]) -> int:

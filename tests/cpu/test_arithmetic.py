@@ -99,7 +99,7 @@ def test_what_people_are_told() -> None:
     family = find_template("forward", "flash_tf32x3")
     problem = get_op("forward").problem(dtype="fp32")
     rows = dict(traits_of(family, problem, Space(family, problem, H200).default(), H200).rows())
-    assert rows["arithmetic"].startswith("tf32x3: ")
+    assert rows["arithmetic"].startswith("tf32x3 (3xTF32, ")
 
 
 def test_only_families_for_fp32_declare_three_products() -> None:

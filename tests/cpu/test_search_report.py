@@ -31,6 +31,7 @@ from autotune.search.evaluator import Load
 from autotune.search.events import Progress
 from autotune.search.ledger import Entry
 from autotune.search.result import Ranked, SearchResult
+from autotune.traits import Traits
 from tests.search_doubles import PROBLEM
 
 SMALL = PROBLEM.replace(B=1, NH=2, NH_kv=2)
@@ -121,6 +122,17 @@ def test_ties_of_estimates() -> None:
     assert summary._ties([]) == 0
 
 
+def test_what_the_family_says_of_its_results() -> None:
+    best = replace(ranked(0.5, M=32), traits=Traits("tf32x3", False))
+    _, *lines = best_lines(replace(result(), best=best))
+    assert lines == [
+        "arithmetic: tf32x3 (3xTF32, each fp32 product as three tf32 ones on tensor cores, summed in fp32)",
+        "deterministic: no: sums are added up in an order left to chance",
+    ]
+    assert best.to_json()["arithmetic"] == "tf32x3"
+    assert best.to_json()["deterministic"] is False
+
+
 def test_json_is_plain() -> None:
     data = json.loads(json.dumps(result().to_json()))
     assert data["best"]["config"] == {"M": 32, "N": 64}
@@ -147,6 +159,7 @@ def test_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Asked((), ["flash_simt", "my own/tiled.cu.j2"], "mod:fn", "here.db")
     assert command(backward.problem(), own) == "--template 'my own/tiled.cu.j2' --reference mod:fn --db here.db"
     assert command(backward.problem(), Asked(templates=["flash_simt", "tiled"])) == "--template tiled"
+    assert command(backward.problem(), Asked(full_precision=True)) == "--full-precision"
     assert command(backward.problem(), device="cpu:a100") == "--device a100"
     assert command(backward.problem(), device="h200") == ""
     monkeypatch.setattr(results, "usual_gpu", lambda: "a100")
