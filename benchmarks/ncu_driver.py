@@ -1,4 +1,4 @@
-"""Launch a prepared plan once, by the driver API alone: what Nsight Compute looks at. See ncu_compare.py."""
+"""Launch prepared plans once each, by the driver API alone: what Nsight Compute looks at. See ncu_compare.py."""
 
 import ctypes
 import pickle
@@ -61,10 +61,11 @@ class Driver:
 
 
 def main() -> None:
-    """`ncu_driver.py FOLDER`: buffers from FOLDER/case.pickle, kernels from FOLDER/kernel.cubin."""
-    folder = Path(sys.argv[1])
-    plan, images = pickle.loads((folder / "case.pickle").read_bytes())
-    _run(Driver(), plan, images, (folder / "kernel.cubin").read_bytes())
+    """`ncu_driver.py FOLDER …`: buffers from FOLDER/case.pickle, kernels from FOLDER/kernel.cubin."""
+    driver = Driver()
+    for folder in map(Path, sys.argv[1:]):
+        plan, images = pickle.loads((folder / "case.pickle").read_bytes())
+        _run(driver, plan, images, (folder / "kernel.cubin").read_bytes())
 
 
 def _run(driver: Driver, plan: LaunchPlan, images: dict[str, bytes], cubin: bytes) -> None:
