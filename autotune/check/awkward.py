@@ -36,9 +36,11 @@ def _products() -> Iterator[Fields]:
     sizes = ((1, 1, 1), (113, 203, 64), (799, 3, 17), (203, 64, 113), (64, 130, 251), (136, 72, 200), (96, 256, 104))
     masks = ("none", "c_lower", "none", "a_lower", "a_upper", "none", "none")
     layouts = ("tt", "nt", "nn", "nn", "tn", "tn", "tt")
+    kinds = ({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "fp32"}, {"dtype": "fp32", "arithmetic": "tf32"})
     for i, ((M, N, K), mask, layout) in enumerate(zip(sizes, masks, layouts, strict=True)):
-        for dtype in ("fp16", "bf16", "fp32"):
-            yield {"B": 1 + i % 2, "NH": 2, "M": M, "N": N, "K": K, "mask": mask, "layout": layout, "dtype": dtype}
+        placed = {"group": 2, "interleaved": "ab"} if i % 3 == 1 else {"interleaved": "bc"} if i % 3 == 2 else {}
+        for kind in kinds:
+            yield {"B": 1 + i % 2, "NH": 2, "M": M, "N": N, "K": K, "mask": mask, "layout": layout, **placed, **kind}
 
 
 def _rows() -> Iterator[Fields]:
