@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.devices.detect import present_gpu
 from autotune.devices.open import CudaOpener
@@ -29,6 +29,9 @@ from autotune.search.choose import choose_subject
 from autotune.search.events import silent
 from autotune.search.session import Options, search_with
 from autotune.store import Store, open_store
+
+if TYPE_CHECKING:
+    from autotune.devices.cuda import CudaDevice
 
 SHAPES: tuple[dict[str, Any], ...] = (
     {"M": 1024, "N": 1024, "K": 64, "layout": "nt"},
@@ -75,17 +78,15 @@ def search_all(wanted: Sequence[Problem], store: Store, total_s: float, trials: 
         worker.end()
 
 
-def compare(problem: Problem, db: str) -> dict[str, Any]:
+def compare(device: "CudaDevice", problem: Problem, db: str) -> dict[str, Any]:
     """One row: our median and cuBLAS's on the same tensors, and how far the results are apart."""
     import torch
 
     from autotune import best
     from autotune.devices.base import TimingBudget
-    from autotune.devices.cuda import CudaDevice
     from benchmarks.ours import our_call, outputs_of
     from benchmarks.peers import difference, time_call
 
-    device = CudaDevice(0)
     fields: dict[str, Any] = problem.fields
     found = best("matmul", db=db, device=device.identity.spec, **fields)
     torch.manual_seed(0)
@@ -105,6 +106,19 @@ def compare(problem: Problem, db: str) -> dict[str, Any]:
         "problem": problem.to_json(), "candidate": found.candidate.key, "answer": found.answer, "ms": ms,
         "rounds": rounds, "speed": ms["cuBLAS"] / ms["ours"], "difference": apart, "torch": torch.__version__,
     }  # fmt: skip
+
+
+def compare_all(wanted: Sequence[Problem], db: str) -> tuple[list[dict[str, Any]], int]:
+    """A row for each product that both compute, and how many have none."""
+    from autotune.devices.cuda import CudaDevice
+
+    device, rows = CudaDevice(0), []
+    for problem in wanted:
+        try:
+            rows.append(compare(device, problem, db))
+        except (AutotuneError, RuntimeError) as error:
+            print(f"no comparison for {problem.key}: {error}", flush=True)
+    return rows, len(wanted) - len(rows)
 
 
 def _inputs(torch: Any, problem: Problem) -> dict[str, Any]:
@@ -146,13 +160,7 @@ def main() -> int:
     if options.total > 0:
         with open_store(db) as store:
             search_all(wanted, store, options.total, options.trials)
-    rows, failed = [], 0
-    for problem in wanted:
-        try:
-            rows.append(compare(problem, db))
-        except (AutotuneError, RuntimeError) as error:
-            failed += 1
-            print(f"no comparison for {problem.key}: {error}")
+    rows, failed = compare_all(wanted, db)
     (options.out / "products.json").write_text(json.dumps(rows, indent=1))
     (options.out / "products.md").write_text(table(rows) + "\n")
     print(table(rows))
