@@ -36,6 +36,9 @@ class WorkerClient:
     The worker ends with the *thread* that started it, so the thread that calls must live as long as the search.
     """
 
+    patience_s: float = 1.0
+    """Seconds that a candidate under way has to end in when nobody waits for it any more; then the worker is killed."""
+
     def __init__(self, opener: DeviceOpener) -> None:
         self._opener = opener
         self._prepared: Prepare | None = None

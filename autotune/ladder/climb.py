@@ -36,7 +36,7 @@ LEAST_TRIALS = 3
 SLOW_LIMIT_S = 60.0
 """Seconds that a candidate may take: the first versions take seconds a run, and run several times."""
 
-_GRACE_S = 0.5  # what is under way when a share is over does not hold up the next version
+_GRACE_S = 0.0  # what waits for the device when a share is over does not hold up the next version
 
 
 def unheard(text: str) -> None:

@@ -15,6 +15,8 @@ class SharedWorker(WorkerClient):
     started it, so one that a search's own thread had to restart is stopped with that search.
     """
 
+    patience_s = 6.0  # a new worker would take longer
+
     def __init__(self, opener: DeviceOpener) -> None:
         super().__init__(opener)
         self._owner = self._starter = threading.get_ident()

@@ -24,8 +24,6 @@ GIVE_UP_FACTOR = 1.5
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
 Done = Callable[[Verdict, float], None]
 
-_PATIENCE_S = 1.0
-
 
 class Lane:
     """Feeds one worker from a queue, in order of arrival.
@@ -81,7 +79,7 @@ class Lane:
         with contextlib.suppress(Empty):
             while True:
                 self._jobs.get_nowait()
-        if not self._idle.wait(_PATIENCE_S):
+        if not self._idle.wait(self._client.patience_s):
             self._client.kill()
 
     def close(self) -> None:
