@@ -1,10 +1,10 @@
 """How long the emulator takes for a candidate: `python -m benchmarks.checker_speed [--dtype fp16] [OP/FAMILY …]`.
 
 The family's default configuration on the default problem, in the op's reduced form, as `autotune check` and a search
-without a GPU run it: build and run of a traced check, and of a verification. Wall seconds, and in brackets the CPU seconds
-of this process and of the compilers it waited for. Builds take one core, runs two: with nothing else to do, two cores need
-the build's and half of the run's CPU seconds. What is built once a machine (the emulator itself, about 10 s) is left out,
-what is computed once a problem (the reference) is told apart.
+without a GPU run it: build and run of a traced check, and of a verification. Wall seconds, and in brackets the CPU
+seconds of this process and of the compilers it waited for. Builds take one core, runs two: with nothing else to do,
+two cores need the build's and half of the run's CPU seconds. What is built once a machine (the emulator itself, about
+10 s) is left out, what is computed once a problem (the reference) is told apart.
 """
 
 import argparse
