@@ -1,0 +1,65 @@
+"""Every shipped family with its synchronisation taken out: the checker must see that something is missing."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from autotune.build.cache import BuildCache
+from autotune.build.emulator import build_emulator
+from autotune.check.awkward import awkward_problems
+from autotune.check.tracing import trace_plan
+from autotune.devices.gpus import gpu
+from autotune.expected import storage_images
+from autotune.ops.registry import BUILTIN, get_op
+from autotune.problem import Problem
+from autotune.render import render
+from autotune.source import KernelSource
+from autotune.space import Space
+from autotune.template import Template, builtin_templates
+
+SPEC = gpu("h200")
+WAIT = re.compile(r"\bwait_for_copies<[^>]*>\(\);")
+BARRIER = re.compile(r"\b__syncthreads\(\);")
+SYNCHRONISES = re.compile(r"\b__syncthreads\(\);|\bwait_for_copies<|\breduce_(block|tree)<")
+
+
+def synchronised() -> Iterator[Template]:
+    """Families in whose source a block waits for itself, or for its copies."""
+    for op in BUILTIN:
+        for family in builtin_templates(op):
+            if SYNCHRONISES.search(family.path.read_text()):
+                yield family
+
+
+def _rendered(family: Template) -> tuple[Problem, KernelSource]:
+    """The default on the awkward problem with the most work of those that stay small."""
+    problems = [p for p in awkward_problems(family.op) if family.why_unsupported(p, SPEC) is None]
+    small = [p for p in problems if _size(p) <= 113 * 203]
+    problem = max(small, key=_size)
+    return problem, render(family, problem, Space(family, problem, SPEC).default(), SPEC)
+
+
+def _size(problem: Problem) -> int:
+    names = ("T", "T_kv") if "T_kv" in problem.fields else ("M", "N")
+    return problem.integer(names[0]) * problem.integer(names[1]) if names[1] in problem.fields else problem.integer("T")
+
+
+def _without(source: KernelSource, what: re.Pattern[str]) -> KernelSource:
+    includes = tuple(replace(include, text=what.sub(";", include.text)) for include in source.includes)
+    return replace(source, body=what.sub(";", source.body), includes=includes)
+
+
+@pytest.mark.parametrize("family", list(synchronised()), ids=lambda family: f"{family.op}-{family.name}")
+def test_what_is_missing_is_found(family: Template) -> None:
+    problem, source = _rendered(family)
+    copies = WAIT.search(source.body) is not None
+    op, mutant = get_op(family.op), _without(source, WAIT if copies else BARRIER)
+    assert mutant != source
+    images = storage_images(op.tensors(problem), op.inputs(problem, 1))
+    trace = trace_plan(build_emulator(mutant, BuildCache(), traced=True), source.plan, images, op.tensors(problem))
+    expected = "asynchronous copy not waited for" if copies else "shared memory race"
+    found = [finding for finding in trace.findings if finding.kind == expected]
+    assert found, list(map(str, trace.findings))
+    assert all(finding.line > 0 for finding in found)
