@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autotune.build.cache import BuildCache
@@ -34,11 +35,13 @@ def synchronised() -> Iterator[Template]:
 
 
 def _rendered(family: Template) -> tuple[Problem, KernelSource]:
-    """The default on the awkward problem with the most work of those that stay small."""
+    """A configuration that synchronises, the default first, on the awkward problem with the most work of the small."""
     problems = [p for p in awkward_problems(family.op) if family.why_unsupported(p, SPEC) is None]
-    small = [p for p in problems if _size(p) <= 113 * 203]
-    problem = max(small, key=_size)
-    return problem, render(family, problem, Space(family, problem, SPEC).default(), SPEC)
+    problem = max((p for p in problems if _size(p) <= 113 * 203), key=_size)
+    space, random = Space(family, problem, SPEC), np.random.default_rng(0)
+    configs = (space.default(), *(space.sample(random) for _ in range(50)))
+    sources = (render(family, problem, config, SPEC) for config in configs)
+    return problem, next(source for source in sources if SYNCHRONISES.search(source.body))
 
 
 def _size(problem: Problem) -> int:
