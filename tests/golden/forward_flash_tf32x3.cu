@@ -1,8 +1,8 @@
 // autotune: forward/flash_tf32x3: tiled attention with an online softmax on tensor cores, fp32 operands as three tf32 products (3xTF32)
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
-// configuration: BLOCK_M=64 WARPS=4 BLOCK_N=32 STAGES=1 MIN_BLOCKS=2 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b7a03d23107a8310
+// hash:          02e017b1c8dbee91
 
 #include "common/async_copy.cuh"
 #include "common/float_tile.cuh"
@@ -22,9 +22,9 @@ constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
 constexpr int MIN_BLOCKS = 2;  // a multiprocessor, asked of the register allocator
-constexpr int BLOCK_M = 64;  // queries a block
+constexpr int BLOCK_M = 128;  // queries a block
 constexpr int BLOCK_N = 32;  // keys a step
-constexpr int STAGES = 1;  // tiles of K and of V in shared memory
+constexpr int STAGES = 2;  // tiles of K and of V in shared memory
 constexpr int UNROLL = 32;  // steps over the head that are written out, at most
 constexpr bool REVERSE = false;  // from the last key to the first
 
@@ -247,9 +247,15 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
                          allows_vectors<4>(q));
     commit_copies();
-    if (tiles > 0) copy_keys(0);
-    commit_copies();
-    wait_for_copies<1>();
+#pragma unroll
+    for (int step = 0; step < STAGES - 1; ++step) {
+        if (step < tiles) {
+            copy_keys(step);
+            copy_values(step);
+        }
+        commit_copies();
+    }
+    wait_for_copies<STAGES - 1>();
     __syncthreads();  // Q is there
 
     const int warp = threadIdx.x / 32;
@@ -268,17 +274,17 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         const int key = first_key(step);
         float s[M_TILES][N_TILES][4];
         float factor[ROWS];
-        wait_for_copies<0>();
-        __syncthreads();  // K is there, and V of the step before has been read
-        copy_values(step);
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();  // K and V are there, and those of the step before have been read
+        if (step + STAGES - 1 < tiles) {
+            copy_keys(step + STAGES - 1);
+            copy_values(step + STAGES - 1);
+        }
         commit_copies();
+        if (masked && key >= warp_keys) return;
         multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane);
         if (masked) mask(s, scores.beyond(row0, key + threadIdx.x % 4 * 2));
         soften(s, rows, factor, scores);
-        wait_for_copies<0>();
-        __syncthreads();  // V is there, and K has been read
-        if (step + 1 < tiles) copy_keys(step + 1);
-        commit_copies();
         add_values(o, factor, s, value_rows, v_tile(step));
     };
 
@@ -308,4 +314,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 // buffer v: 3145728 fp32, input
 // buffer out: 3145728 fp32, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(48, 16, 1) block=(128, 1, 1) smem=52224 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=104448 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
