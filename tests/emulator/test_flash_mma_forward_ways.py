@@ -11,7 +11,7 @@ from autotune.problem import Problem
 from autotune.space import Space
 from autotune.values import Config
 from tests.emulator.attention_cases import SPEC
-from tests.emulator.test_flash_mma_forward import FAMILY, FORWARD, Judge, cache, default, judge
+from tests.emulator.test_flash_mma_forward import FAMILY, FORWARD, Judge, cache, judge
 from tests.emulator.test_forward_kernels import Run, agree, place
 
 __all__ = ["cache", "judge"]  # fixtures
@@ -21,7 +21,7 @@ ONE_TILE: dict[str, Any] = {**SMALL, "BLOCK_M": 16, "BLOCK_N": 16}
 
 
 def valid(problem: Problem, changed: Config) -> dict[str, Any]:
-    config = {**default(problem), **changed}
+    config = {**FAMILY.defaults, **changed}
     assert Space(FAMILY, problem, SPEC).why_not(config) is None
     return config
 
@@ -43,7 +43,7 @@ def test_splits(split: int, packed: bool, judge: Judge) -> None:
 @pytest.mark.parametrize(("split", "packed"), [(64, True), (32, False), (16, True)])
 def test_one_query_and_many_keys(split: int, packed: bool, judge: Judge) -> None:
     problem = FORWARD.problem(B=1, NH=5, NH_kv=1, T=1, T_kv=1100, HS=64, dtype="bf16", causal=True)
-    right(judge, problem, valid(problem, {**ONE_TILE, "SPLIT": split, "PACK_HEADS": packed, "OVERLAP": 0}))
+    right(judge, problem, valid(problem, {**ONE_TILE, "SPLIT": split, "PACK_HEADS": packed}))
 
 
 @pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
@@ -99,11 +99,11 @@ def test_exponentials_by_polynomial(dtype: str, polynomial: int, judge: Judge) -
 def test_values_that_do_not_apply_are_not_in_the_space() -> None:
     def why_not(changed: Config, **fields: Any) -> str:
         problem = FORWARD.problem(**{"dtype": "fp16", **fields})
-        return str(Space(FAMILY, problem, SPEC).why_not({**default(problem), **changed}))
+        return str(Space(FAMILY, problem, SPEC).why_not({**FAMILY.defaults, **changed}))
 
     assert "there are heads that share a key head" in why_not({"PACK_HEADS": True})
     assert "keys are split only as far" in why_not({"SPLIT": 2}, B=8)
     assert why_not({"SPLIT": 2}, B=1) == "None"
     assert "and whole tiles of them" in why_not({"SPLIT": 8}, B=1, NH=2, T_kv=300)
-    assert "two parts of a tile take turns" in why_not({"OVERLAP": 64})
+    assert "two parts of a tile take turns" in why_not({"OVERLAP": 64, "Q_IN_REGISTERS": False})
     assert "two parts of a tile take turns" in why_not({"OVERLAP": 32, "STAGES": 1})

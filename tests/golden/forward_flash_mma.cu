@@ -1,10 +1,11 @@
 // autotune: forward/flash_mma: tiled attention with an online softmax on tensor cores (mma.sync), 16-bit operands, fp32 accumulation
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=32 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4cb0dee80e62d7ca
+// hash:          8e3cfa233c517bfb
 
 #include "common/async_copy.cuh"
+#include "common/exp2_polynomial.cuh"
 #include "common/ldmatrix.cuh"
 #include "common/mma.cuh"
 #include "common/reduce.cuh"
@@ -25,22 +26,21 @@ constexpr int MIN_BLOCKS = 2;           // a multiprocessor, asked of the regist
 constexpr int BLOCK_M = 128;            // rows a block: queries, or pairs of a query and a head
 constexpr int BLOCK_N = 64;             // keys a step
 constexpr int STAGES = 2;               // tiles of K in shared memory
-constexpr int V_STAGES = 2;             // and of V
-constexpr bool Q_IN_REGISTERS = true;    // or read from shared memory at every step
-constexpr bool REVERSE = false;           // from the last key to the first
-constexpr int OVERLAP = 0;              // keys whose scores are taken beside the weights of those before
+constexpr int V_STAGES = 3;             // and of V
+constexpr bool Q_IN_REGISTERS = true;   // or read from shared memory at every step
+constexpr bool REVERSE = false;         // from the last key to the first
+constexpr int OVERLAP = 32;             // keys whose scores are taken beside the weights of those before
 constexpr int POLYNOMIAL = 0;           // of every four exponentials, those that FMA units compute
-constexpr int SPLIT = 1;                // blocks that share out the keys of the same queries
-constexpr bool PACK_HEADS = false;        // a block has the queries of all heads that share a key head
+constexpr bool PACK_HEADS = false;      // a block has the queries of all heads that share a key head
 
 constexpr int THREADS = 32 * WARPS;
-constexpr int PART = BLOCK_N;                 // keys whose scores are taken at a time
-constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 rows a warp
-constexpr int N_TILES = PART / 8;              // tiles of 8 keys
-constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
-constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
-constexpr float GROWTH = 8.0f;                 // O is not rescaled for less: weights stay below 2^GROWTH
-constexpr float LOWEST = -3.402823466e38f;     // a maximum before there are scores: finite, so that nothing becomes NaN
+constexpr int PART = OVERLAP ? OVERLAP : BLOCK_N;   // keys whose scores are taken at a time
+constexpr int M_TILES = BLOCK_M / WARPS / 16;       // tiles of 16 rows a warp
+constexpr int N_TILES = PART / 8;                   // tiles of 8 keys
+constexpr int D_TILES = HS / 8;                     // tiles of 8 columns of O
+constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and O
+constexpr float GROWTH = 8.0f;                      // O is not rescaled for less: weights stay below 2^GROWTH
+constexpr float LOWEST = -3.402823466e38f;          // a maximum before there are scores: finite, so never NaN
 
 using Tile = SharedTile<HS, true>;
 
@@ -70,11 +70,9 @@ struct Queries {
     }
 };
 
-/// S = Q K^T for this warp's queries and keys from a tile. `row`: the lane's in the tile of K, for ldmatrix. `beside`:
-/// what else is to be done at each step, while the tensor cores are at work.
-template <class Beside>
+/// S = Q K^T for this warp's queries and keys from a tile. `row`: the lane's in the tile of K, for ldmatrix.
 __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], const Queries& queries,
-                                              SharedAddress row, Beside beside)
+                                              SharedAddress row)
 {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m)
@@ -97,7 +95,6 @@ __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], c
                 mma_16x8x16<element>(s[m][n + 1], a[m], b[2], b[3]);
             }
         }
-        beside(step);
     }
 }
 
@@ -171,7 +168,10 @@ __device__ __forceinline__ void weigh(uint32_t (&p)[M_TILES][4], const float (&s
             OnlineRow& row = state.rows[2 * m + i % 2];
             const float(&pair)[4] = s[m][key / 8 + i / 2];
             const float low = scores.weight(pair[i % 2 * 2], row.maximum);
-            const float high = scores.weight(pair[i % 2 * 2 + 1], row.maximum);
+            // FMA units compute some of the exponentials, as exactly as the log-sum-exp has to be.
+            const bool by_polynomial = i / 2 >= 2 - POLYNOMIAL;
+            const float high = by_polynomial ? exp2_polynomial<4>(scores.base2(pair[i % 2 * 2 + 1]) - row.maximum)
+                                             : scores.weight(pair[i % 2 * 2 + 1], row.maximum);
             row.sum += low + high;  // of this thread's columns: lanes are added up at the end
             p[m][i] = pack<element>(low, high);
         }
@@ -277,54 +277,86 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
         }
         commit_copies();
     }
-    wait_for_copies<STAGES - 1>();
-    __syncthreads();  // Q is there
+    if (STAGES - 1 < tiles) copy_keys(STAGES - 1);
+    wait_for_copies<STAGES - 2>();
+    __syncthreads();  // Q is there, and the first tile
 
-    const int warp = threadIdx.x / 32;
-    unsigned char* const warp_tile = q_tile + Tile::bytes(warp * 16 * M_TILES);
-    const int warp_begin = row_begin + warp * 16 * M_TILES;
-    const int row0 = warp_begin + threadIdx.x % 32 / 4;  // this thread's rows are row0 + r * 8
-    const int key0 = threadIdx.x % 4 * 2;                // and its first key in a tile
+    unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 * 16 * M_TILES);
+    // The warp's first row, and this thread's: the next ones are 8 apart. Computed anew where they are needed, for kept
+    // through the loop they would crowd others out of the registers.
+    const auto warp_row = [&] { return row_begin + computed_once(threadIdx.x) / 32 * 16 * M_TILES; };
+    const auto first_row = [&] { return warp_row() + computed_once(threadIdx.x) % 32 / 4; };
+    const auto warp_keys = [&] { return scores.keys_seen(map.query(warp_row() + 16 * M_TILES - 1)); };
+    const int key0 = threadIdx.x % 4 * 2;                // this thread's first key in a tile
     const int value_lane = ldmatrix_rows_first<Tile>();  // this lane's row in a tile, for ldmatrix
     const int key_lane = ldmatrix_cols_first<Tile>();
     const Queries queries(shared_address(warp_tile) + value_lane);
-    const int warp_keys = scores.keys_seen(map.query(warp_begin + 16 * M_TILES - 1));
     float highest[ROWS];
     State state;
 
+    constexpr int PARTS = BLOCK_N / PART;
+    float taken[2][M_TILES][N_TILES][4];  // scores of two parts of a tile, which take turns
+    uint32_t p[PART / 16][M_TILES][4];
+
+    // Each part's weights are computed beside the next part's scores, its maxima beside the product with V. Copies are
+    // started between the two: a branch there keeps the compiler from moving one into the other.
     const auto attend = [&](int step, auto masked) {
-        const int key = first_key(step);
-        float s[M_TILES][N_TILES][4];
-        wait_for_copies<STAGES - 2>();
-        __syncthreads();  // K and V are there, and those of the step before have been read
-        if (step + STAGES - 1 < tiles) {
-            copy_keys(step + STAGES - 1);
-            copy_values(step + STAGES - 1);
-        }
-        commit_copies();
-        if (masked && key >= warp_keys) return;
-        multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane, [](int) {});
-        if (masked) mask(s, scores, map, row0, key + key0);
-        find_highest(highest, s);
-        raise_maxima(state, highest, scores);
 #pragma unroll
-        for (int first = 0; first < BLOCK_N; first += 16) {
-            uint32_t p[M_TILES][4];
-            weigh(p, s, first, state, scores);
-            multiply_values(state, p, shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
+        for (int part = 0; part < PARTS; ++part) {
+            const int begin = part * PART;  // in the tile
+            const int key = first_key(step) + begin;
+            const bool last = part == PARTS - 1;
+            const bool sees = !masked || key < warp_keys();
+            const bool more = !masked || !last || step + 1 < tiles;
+            auto& now = taken[part % 2];
+            auto& next = taken[(part + 1) % 2];
+            if (sees) {
+                if (masked) {
+                    mask(now, scores, map, first_row(), key + key0);
+                    find_highest(highest, now);
+                }
+                raise_maxima(state, highest, scores);
+            }
+            if (last && more) {
+                wait_for_copies<STAGES - 2>();
+                __syncthreads();  // the next tile is there; K of this one has been read, and V of the one before
+            }
+            if (sees) {
+                const unsigned char* const from = last ? k_tile(step + 1) : k_tile(step) + Tile::bytes(begin + PART);
+                if (more && (!masked || key + PART < warp_keys()))
+                    multiply_keys(next, queries, shared_address(from) + key_lane);
+#pragma unroll
+                for (int i = 0; i < PART / 16; ++i) weigh(p[i], now, 16 * i, state, scores);
+            }
+            if (part == 0) {
+                if (step + STAGES - 1 < tiles) copy_values(step + STAGES - 1);
+                commit_copies();
+            }
+            if (last && step + STAGES < tiles) copy_keys(step + STAGES);
+            if (sees) {
+#pragma unroll
+                for (int i = 0; i < PART / 16; ++i)
+                    multiply_values(state, p[i],
+                                    shared_address(v_tile(step)) + Tile::bytes(begin + 16 * i) + value_lane);
+                if (!masked) find_highest(highest, next);
+            }
         }
     };
 
+    if (tiles > 0) {
+        multiply_keys(taken[0], queries, shared_address(k_tile(0)) + key_lane);
+        find_highest(highest, taken[0]);
+    }
     int step = 0;
 #pragma unroll 1
-    for (; step < full_tiles; ++step) attend(step, Known<false>());
+    for (; step < min(full_tiles, tiles - 1); ++step) attend(step, Known<false>());
 #pragma unroll 1
     for (; step < tiles; ++step) attend(step, Known<true>());
 
     float factor[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        const int row = row0 + 8 * r;
+        const int row = first_row() + 8 * r;
         const bool sees_keys = scores.keys_seen(map.query(row)) > 0;
         state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
         factor[r] = sees_keys ? 1.0f / state.rows[r].sum : 0.0f;
@@ -335,7 +367,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     __syncwarp();  // Q has been read; O takes its place
     lay_out(warp_tile, state, factor);
     __syncwarp();
-    write_rows(out, map, batch, warp_begin, warp_tile);
+    write_rows(out, map, batch, warp_row(), warp_tile);
 }
 
 // buffer q: 3145728 fp16, input
@@ -343,4 +375,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=49152 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=57344 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)

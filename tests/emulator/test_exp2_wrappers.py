@@ -35,7 +35,7 @@ def exp2(x: NDArray[np.float32], cache: BuildCache) -> NDArray[np.float32]:
     return kernel(x=x, y=np.full((3, x.size), np.nan, np.float32))["y"]
 
 
-def test_the_error_is_what_the_header_says(cache: BuildCache) -> None:
+def test_the_error_of_polynomials_is_what_the_header_says(cache: BuildCache) -> None:
     """Evenly over all exponents, densely over one period, at and beside every half."""
     halves = np.arange(-126, 127.5, 0.5, dtype=np.float32)
     x = np.concatenate(
@@ -53,7 +53,7 @@ def test_the_error_is_what_the_header_says(cache: BuildCache) -> None:
         assert 0.8 * BOUNDS[degree] < worst < BOUNDS[degree], degree
 
 
-def test_small_results_fade_to_zero(cache: BuildCache) -> None:
+def test_small_results_of_polynomials_fade_to_zero(cache: BuildCache) -> None:
     """Results too small for all their bits are absolutely as good as the smallest normal one, and then 0."""
     x = np.linspace(-126.5, -126, 1001, dtype=np.float32)[1:]
     exact = np.exp2(x.astype(np.float64))
@@ -63,7 +63,7 @@ def test_small_results_fade_to_zero(cache: BuildCache) -> None:
     assert (exp2(nothing, cache) == 0).all()
 
 
-def test_ends(cache: BuildCache) -> None:
+def test_polynomials_at_the_ends(cache: BuildCache) -> None:
     got = exp2(np.array([np.nan, 0.0, -0.0, 127.0], np.float32), cache)
     assert np.isnan(got[:, 0]).all()
     np.testing.assert_allclose(got[:, 1:], np.broadcast_to([1, 1, 2.0**127], (3, 3)), rtol=BOUNDS[3])
