@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from autotune.errors import BuildError
+from autotune.estimate.version import MODEL, model_of
 
 
 def differences(driver: str, compiler: str) -> Iterator[str]:
@@ -19,6 +20,12 @@ def differences(driver: str, compiler: str) -> Iterator[str]:
     present = present_compiler() if compiler else None
     if present and compiler != present:
         yield f"built with {compiler}, this machine has {present}"
+
+
+def older_estimate(driver: str) -> Iterator[str]:
+    """A sentence on an estimate that an older model made; `driver` as its record has it."""
+    if model_of(driver) < MODEL:
+        yield f"estimated by model {model_of(driver)}, an older one than {MODEL}: search again for new figures"
 
 
 def present_compiler() -> str | None:

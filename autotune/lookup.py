@@ -98,8 +98,10 @@ class Best:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What to know about this answer, one sentence each; asks for this machine's driver and compiler."""
-        from autotune.environment import differences
+        from autotune.environment import differences, older_estimate
 
+        if self.kind == "estimated":
+            return (*self.remarks, *older_estimate(self.driver), *differences("", self.compiler))
         return (*self.remarks, *differences(self.driver, self.compiler))
 
     def to_json(self, *, source: bool = True, plan: bool = True) -> dict[str, Any]:

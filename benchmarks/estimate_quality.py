@@ -1,30 +1,38 @@
 """How well estimates rank what a GPU measured.
 
-    python -m benchmarks.estimate_quality measured.jsonl --samples samples.jsonl
+    python -m benchmarks.estimate_quality measured.jsonl … --samples samples.jsonl
 
 `measured.jsonl` is an export of a database (`autotune db export`) with measurements of shipped families: trials that
-ended ok or were given up as slow, whose templates have not changed since. Each configuration is rendered, built traced
-and run on the emulator (about 2 s); `--samples` keeps what was counted, and a second run goes on from there. With a
-samples file alone the table is printed from it at once.
+ended ok or were given up as slow, whose templates have not changed since (`benchmarks.estimate_measure` makes one).
+Each configuration is rendered, built for the GPU and traced, and run on the emulator (seconds of a core); `--samples`
+keeps what was counted, and a second run goes on from there. With a samples file alone the table is printed from it.
 """
 
 import argparse
+import gzip
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
 
-from autotune.check.process import TracingProcess
-from autotune.check.task import TraceTask
+from autotune.build.cache import BuildCache
+from autotune.build.nvcc import CubinRequest
+from autotune.check.task import Traced, TraceTask, run_task
 from autotune.devices.gpus import gpu
 from autotune.errors import AutotuneError
 from autotune.estimate.counting import count
-from autotune.measurement import KernelResources, Measurement
+from autotune.estimate.occupancy import kernel_resources
+from autotune.estimate.schedule import schedules_of
+from autotune.measurement import Measurement
 from autotune.ops.locate import OpRef
 from autotune.problem import Problem
 from autotune.render import render
@@ -42,13 +50,12 @@ class Measured:
     problem: Problem
     config: tuple[tuple[str, Value], ...]
     ms: float
-    resources: tuple[KernelResources, ...]
 
 
-def read_export(path: Path) -> list[Measured]:
+def read_exports(paths: Sequence[Path]) -> list[Measured]:
     """Timed candidates of templates as they are now."""
     found: dict[Any, list[tuple[bool, Measured]]] = defaultdict(list)
-    for line in path.read_text().splitlines():
+    for line in (line for path in paths for line in _text(path).splitlines()):
         record = json.loads(line)
         if record.get("record") != "measurement" or not record["measurement"]["timing"]:
             continue
@@ -56,6 +63,11 @@ def read_export(path: Path) -> list[Measured]:
         if measured is not None:
             found[measured.problem, measured.config].append((record["stage"] == "final", measured))
     return [_best(records) for records in found.values()]
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
 
 
 def _measured(record: dict[str, Any]) -> Measured | None:
@@ -71,7 +83,6 @@ def _measured(record: dict[str, Any]) -> Measured | None:
     return Measured(
         record["device"]["spec"]["name"], (op, candidate["template"], str(fields["dtype"])),
         OpRef(op).resolve().problem(**fields), tuple(candidate["config"].items()), measurement.ms,
-        measurement.resources,
     )  # fmt: skip
 
 
@@ -93,40 +104,61 @@ def choose(measured: Sequence[Measured], most: int, seed: int) -> Iterator[Measu
             yield from groups[group][config]
 
 
-def sample(measured: Measured, process: TracingProcess) -> Sample:
-    """Counts of one candidate.
+def sample(measured: Measured, cache: BuildCache | None = None) -> Sample:
+    """Counts and schedules of one candidate.
 
     Raises:
         AutotuneError: it does not build or run.
     """
     op_name, family, _ = measured.group
+    cache = cache or BuildCache()
     ref, template, spec = OpRef(op_name), find_template(op_name, family), gpu(measured.device)
-    plan = render(template, measured.problem, dict(measured.config), spec).plan
+    source = render(template, measured.problem, dict(measured.config), spec)
     task = TraceTask(ref, template.path, measured.problem, measured.config, spec, blocks=None)
-    counts = count(process.trace, task, ref.resolve(), plan)
-    T = measured.problem.integer("T")
+    counts = count(_traced, task, ref.resolve(), source.plan)
+    cubin = CubinRequest(source, spec.arch).build(cache)
+    resources = kernel_resources(source.plan, cubin, spec)
+    schedules = schedules_of(cubin.path, source.plan, resources, counts, spec)
     return Sample(
-        spec.name, measured.group, T, dict(measured.config), measured.ms, plan, measured.resources, counts
+        spec.name, measured.group, measured.problem.integer("T"), dict(measured.config), measured.ms, source.plan,
+        resources, counts, schedules,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _traced(task: TraceTask) -> Traced:
+    """The short problems of one configuration are the same at all lengths."""
+    return run_task(task)
+
+
+def _samples(of_one_configuration: Sequence[Measured]) -> tuple[list[Sample], list[str]]:
+    """Samples, and why others were left out; run in a process of its own."""
+    found, failed = [], []
+    for measured in of_one_configuration:
+        try:
+            found.append(sample(measured))
+        except AutotuneError as error:
+            failed.append(f"{measured.group} {dict(measured.config)}: {error}")
+    return found, failed
 
 
 def _key(group: Group, T: int, config: dict[str, Value]) -> str:
     return json.dumps([group, T, config], sort_keys=True)
 
 
-def collect(measured: Sequence[Measured], path: Path | None) -> list[Sample]:
+def collect(measured: Sequence[Measured], path: Path | None, jobs: int) -> list[Sample]:
     """Samples of all of them; those that the file has are not counted again."""
     samples = load_samples(path) if path is not None and path.exists() else []
     known = {_key(one.group, one.T, one.config) for one in samples}
-    with TracingProcess() as process:
-        for one in measured:
-            if _key(one.group, one.problem.integer("T"), dict(one.config)) in known:
-                continue
-            try:
-                samples.append(sample(one, process))
-            except AutotuneError as error:
-                print(f"left out: {one.group} {dict(one.config)}: {error}", file=sys.stderr)
-            if path is not None:
+    missing: dict[Any, list[Measured]] = defaultdict(list)
+    for one in measured:
+        if _key(one.group, one.problem.integer("T"), dict(one.config)) not in known:
+            missing[one.group, one.config].append(one)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for number, (found, failed) in enumerate(pool.map(_samples, missing.values()), 1):
+            samples += found
+            print(*(f"left out: {text}" for text in failed), sep="\n", end="\n" if failed else "", file=sys.stderr)
+            if path is not None and (number % 20 == 0 or number == len(missing)):
                 save_samples(path, samples)
     return samples
 
@@ -134,15 +166,16 @@ def collect(measured: Sequence[Measured], path: Path | None) -> list[Sample]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured", type=Path, nargs="?", help="exported JSON lines")
+    parser.add_argument("measured", type=Path, nargs="*", help="exported JSON lines, compressed if so named")
     parser.add_argument("--samples", type=Path, help="where counts are kept")
     parser.add_argument("--most", type=int, default=80, help="configurations of each group")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that count")
     options = parser.parse_args()
-    if options.measured is None and options.samples is None:
+    if not options.measured and options.samples is None:
         parser.error("give exported measurements, or --samples")
-    measured = [] if options.measured is None else read_export(options.measured)
-    samples = collect(list(choose(measured, options.most, options.seed)), options.samples)
+    measured = read_exports(options.measured)
+    samples = collect(list(choose(measured, options.most, options.seed)), options.samples, options.jobs)
     print(HEADER)
     for quality in qualities(samples):
         print(quality.row())

@@ -1,8 +1,13 @@
-"""Measured candidates with what `autotune.estimate.model` reads, as JSON lines; how well estimates rank them."""
+"""Measured candidates with what `autotune.estimate.model` reads, as JSON lines; how well estimates rank them.
+
+What is fitted is fitted to one half of the configurations (`is_held_out` says which) and judged by the other.
+"""
 
 import gzip
+import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +19,7 @@ import numpy as np
 from autotune.devices.gpus import gpu
 from autotune.estimate.counts import Counts
 from autotune.estimate.model import Estimate, predict
+from autotune.estimate.schedule import Schedule
 from autotune.measurement import KernelResources
 from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, Zero
 from autotune.values import Value
@@ -34,10 +40,11 @@ class Sample:
     plan: LaunchPlan
     resources: tuple[KernelResources, ...]
     counts: tuple[Counts, ...]
+    schedules: tuple[Schedule, ...]
 
     def estimate(self) -> Estimate:
         """By the model."""
-        return predict(self.plan, self.resources, self.counts, gpu(self.device))
+        return predict(self.plan, self.resources, self.counts, self.schedules, gpu(self.device))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; of the plan only what an estimate needs."""
@@ -46,7 +53,8 @@ class Sample:
             "buffers": {buffer.name: buffer.nbytes for buffer in self.plan.buffers},
             "steps": [_step(step) for step in self.plan.steps],
             "resources": [list(asdict(resources).values()) for resources in self.resources],
-            "counts": [_rounded(counts) for counts in self.counts],
+            "counts": [_rounded(counts.to_json()) for counts in self.counts],
+            "schedules": [_rounded(schedule.to_json()) for schedule in self.schedules],
         }  # fmt: skip
 
     @classmethod
@@ -59,6 +67,7 @@ class Sample:
             LaunchPlan(buffers, tuple(map(_parse, data["steps"]))),
             tuple(KernelResources(*values) for values in data["resources"]),
             tuple(Counts(**counts) for counts in data["counts"]),
+            tuple(map(Schedule.from_json, data["schedules"])),
         )  # fmt: skip
 
 
@@ -77,9 +86,13 @@ def _parse(data: list[Any]) -> Step:
     return Launch(kernel, tuple(grid), tuple(block), smem, args)
 
 
-def _rounded(counts: Counts) -> dict[str, Any]:
+def _rounded(data: Any) -> Any:
     """Five digits."""
-    return {name: float(f"{v:.5g}") if isinstance(v, float) else v for name, v in counts.to_json().items()}
+    if isinstance(data, dict):
+        return {name: _rounded(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_rounded(value) for value in data]
+    return float(f"{data:.5g}") if isinstance(data, float) else data
 
 
 def load_samples(path: Path) -> list[Sample]:
@@ -95,15 +108,22 @@ def save_samples(path: Path, samples: Iterable[Sample]) -> None:
     path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
 
 
+def is_held_out(sample: Sample) -> bool:
+    """Whether nothing may be fitted to it: every second configuration, by a hash, at all lengths alike."""
+    text = json.dumps([sample.group, sample.config], sort_keys=True)
+    return hashlib.sha256(text.encode()).digest()[0] % 2 == 1
+
+
 @dataclass(frozen=True)
 class Quality:
-    """How well estimates of one group rank: over all problems, and within a problem (one T, averaged by number)."""
+    """How well estimates rank the candidates of one group at one length, and of its half that nothing was fitted to."""
 
     group: Group
+    T: int
     n: int
-    configurations: int
-    overall: float
-    within: float
+    correlation: float  # Spearman's
+    held_out: int
+    of_held_out: float
     ratio: float  # median of estimate over measurement
     low: float  # its first decile
     high: float  # its last
@@ -112,48 +132,38 @@ class Quality:
         """A line of a Markdown table."""
         op, family, dtype = self.group
         return (
-            f"| {op} | {family} | {dtype} | {self.n} | {self.configurations} | {self.overall:.2f} | {self.within:.2f} "
-            f"| {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}) |"
+            f"| {op} | {family} | {dtype} | {self.T} | {self.n} | {self.correlation:.2f} "
+            f"| {self.of_held_out:.2f} (n={self.held_out}) | {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}) |"
         )
 
 
 HEADER = (
-    "| op | family | dtype | n | configurations | Spearman, all lengths | within a length | median ratio (deciles) |\n"
+    "| op | family | dtype | T | configurations | Spearman | held-out half | median ratio (deciles) |\n"
     "|---|---|---|---|---|---|---|---|"
 )
 
 
 def qualities(samples: Sequence[Sample]) -> list[Quality]:
-    """One for each group, in order of name."""
-    groups = sorted({sample.group for sample in samples})
-    return [quality(group, [sample for sample in samples if sample.group == group]) for group in groups]
+    """One for each group and length that has enough samples, in order."""
+    groups: dict[tuple[Group, int], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.group, sample.T].append(sample)
+    return [quality(members) for _, members in sorted(groups.items()) if len(members) >= _FEWEST]
 
 
-def quality(group: Group, samples: Sequence[Sample]) -> Quality:
-    """Of one group's samples."""
-    estimates = [sample.estimate().ms for sample in samples]
-    measured = [sample.ms for sample in samples]
-    ratios = [one / other for one, other in zip(estimates, measured, strict=True)]
-    within = [
-        (len(at), rank_correlation([estimates[i] for i in at], [measured[i] for i in at]))
-        for at in _by_length(samples)
-        if len(at) >= _FEWEST
-    ]
-    weight = sum(n for n, _ in within)
+def quality(samples: Sequence[Sample]) -> Quality:
+    """Of one group's samples at one length."""
+    pairs = [(sample.estimate().ms, sample.ms) for sample in samples]
+    held_out = [pair for pair, sample in zip(pairs, samples, strict=True) if is_held_out(sample)]
+    ratios = [estimate / measured for estimate, measured in pairs]
     return Quality(
-        group, len(samples), len({json.dumps(sample.config, sort_keys=True) for sample in samples}),
-        rank_correlation(estimates, measured),
-        sum(n * rho for n, rho in within) / weight if weight else math.nan,
+        samples[0].group, samples[0].T, len(samples), rank_correlation(*zip(*pairs, strict=True)), len(held_out),
+        rank_correlation(*zip(*held_out, strict=True)) if len(held_out) >= _FEWEST else math.nan,
         median(ratios), float(np.quantile(ratios, 0.1)), float(np.quantile(ratios, 0.9)),
     )  # fmt: skip
 
 
-_FEWEST = 6  # samples of one length whose ranks are compared
-
-
-def _by_length(samples: Sequence[Sample]) -> list[list[int]]:
-    lengths = sorted({sample.T for sample in samples})
-    return [[i for i, sample in enumerate(samples) if sample.T == T] for T in lengths]
+_FEWEST = 6  # samples whose ranks are compared
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:

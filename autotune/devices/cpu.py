@@ -19,6 +19,7 @@ from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
 from autotune.dtypes import numpy_dtype
 from autotune.errors import LaunchError
+from autotune.estimate.version import DRIVER
 from autotune.measurement import Timing
 from autotune.plan import Buffer, Launch, LaunchPlan, Zero, pack_arguments
 
@@ -48,8 +49,9 @@ class CpuDevice:
         self._buffers: dict[str, tuple[Buffer, GuardedMemory]] = {}
 
     def environment(self) -> Mapping[str, str]:
-        """The emulated GPU and the machine that emulates it."""
+        """The emulated GPU, the model that estimates its times in a driver's place, the machine that emulates it."""
         return {
+            "driver": DRIVER,
             "device": f"CPU emulator, {self._threads} threads, for {self.identity.spec.title}",
             "machine": platform.machine(),
             "host": platform.node(),

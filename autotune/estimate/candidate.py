@@ -15,6 +15,7 @@ from autotune.errors import LaunchError
 from autotune.estimate.counting import Tracer, count
 from autotune.estimate.model import Estimate, predict
 from autotune.estimate.occupancy import Occupancy, kernel_resources, occupancy, static_failure
+from autotune.estimate.schedule import schedules_of
 from autotune.measurement import KernelResources
 from autotune.render import render
 from autotune.source import KernelSource
@@ -58,7 +59,7 @@ def examine(task: TraceTask, source: KernelSource, build: Callable[[], Artifact]
 
     Raises:
         CompileError: a compiler refuses the source.
-        BuildError: there is no compiler.
+        BuildError: there is no compiler, or its code cannot be read.
         LaunchError: the GPU would refuse a launch, or a traced run failed.
     """
     artifact = build()
@@ -71,7 +72,9 @@ def examine(task: TraceTask, source: KernelSource, build: Callable[[], Artifact]
         occupancy(found.registers, found.static_smem + found.dynamic_smem, found.threads, task.spec)
         for found in resources
     )
-    return Estimated(task.spec, predict(source.plan, resources, counts, task.spec), resources, occupancies)
+    schedules = schedules_of(artifact.path, source.plan, resources, counts, task.spec)
+    estimate = predict(source.plan, resources, counts, schedules, task.spec)
+    return Estimated(task.spec, estimate, resources, occupancies)
 
 
 def examine_alone(task: TraceTask, tracer: Tracer, cache: BuildCache | None = None) -> Estimated:

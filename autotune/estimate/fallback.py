@@ -26,10 +26,11 @@ from collections.abc import Sequence
 
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import LaunchError
+from autotune.estimate.version import MODEL
 from autotune.measurement import KernelResources, Timing
 from autotune.plan import Launch, LaunchPlan, ScalarArg, Zero
 
-METHOD = "estimate: roofline by launch, with efficiencies from registers, spills, occupancy and grid"
+METHOD = f"estimate, model {MODEL}: roofline by launch, with efficiencies from registers, spills, occupancy and grid"
 
 _PEAK_SHARE = 0.7  # of the published rate, at best
 _BANDWIDTH_SHARE = 0.9

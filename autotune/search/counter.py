@@ -1,7 +1,9 @@
-"""Counting what candidates do, in the build pool: a traced build, then short runs in a process of their own."""
+"""Estimating candidates in the build pool: a traced build, short runs in a process of their own, then the model."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
@@ -10,6 +12,9 @@ from autotune.check.task import Traced, TraceTask
 from autotune.errors import BuildError, LaunchError
 from autotune.estimate.counting import count, short_source
 from autotune.estimate.counts import Counts
+from autotune.estimate.model import Estimate, predict
+from autotune.estimate.schedule import schedules_of
+from autotune.measurement import KernelResources
 from autotune.ops.base import Op
 from autotune.plan import LaunchPlan
 
@@ -45,21 +50,28 @@ class Counter:
 
 
 @dataclass(frozen=True)
-class CountRequest:
-    """Counts to find, for a `BuildPool`. `whole`: the plan of the problem that is tuned."""
+class EstimateRequest:
+    """An estimate to make, for a `BuildPool`.
+
+    `whole`: the plan of the problem that is tuned; `cubin` and `resources`: of its kernels.
+    """
 
     counter: Counter
     task: TraceTask
     op: Op
     whole: LaunchPlan
+    cubin: Path
+    resources: Sequence[KernelResources]
 
-    def build(self, cache: BuildCache) -> tuple[Counts, ...]:
-        """Build traced, then run.
+    def build(self, cache: BuildCache) -> Estimate:
+        """Build traced, run, predict.
 
         Raises:
             LaunchError: a traced run failed or took too long.
             CompileError: the traced build is refused.
-            BuildError: there is no compiler.
+            BuildError: there is no compiler, or its code cannot be read.
         """
         build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
-        return self.counter.count(self.task, self.op, self.whole)
+        counts = self.counter.count(self.task, self.op, self.whole)
+        schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        return predict(self.whole, self.resources, counts, schedules, self.task.spec)

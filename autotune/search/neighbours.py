@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.candidate import Candidate
 from autotune.dtypes import numpy_dtype
+from autotune.estimate.version import model_of
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.search.families import Families
@@ -51,11 +52,11 @@ def _valid(candidates: Iterator[Candidate], families: Families) -> list[Candidat
 
 
 def _runners_up(alike: list[tuple[Problem, Candidate]], records: Records, families: Families) -> list[Candidate]:
-    """The fastest trials of the nearest problem that has any here, fastest first."""
+    """The fastest trials of the nearest problem that has any here, fastest first; of estimates the newest model's."""
     for problem in dict.fromkeys(problem for problem, _ in alike if problem != records.problem):
         trials = records.store.measurements(problem, records.identity.name, outcome=Outcome.OK, stage="trial")
-        timed = sorted((trial.measurement.ms or math.inf, trial.id, trial.candidate) for trial in trials)
-        close = [candidate for ms, _, candidate in timed if ms <= CLOSE * timed[0][0]]
+        timed = sorted((-model_of(t.driver), t.measurement.ms or math.inf, t.id, t.candidate) for t in trials)
+        close = [c for model, ms, _, c in timed if model == timed[0][0] and ms <= CLOSE * timed[0][1]]
         if close:
             return _valid(iter(close), families)
     return []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from queue import Empty, Queue
 
 from autotune.build.artifact import Artifact
@@ -21,9 +22,8 @@ from autotune.devices.client import WorkerClient
 from autotune.devices.identity import DeviceIdentity
 from autotune.devices.messages import OpSource, Prepare
 from autotune.errors import AutotuneError, BuildError, CompileError, LaunchError
-from autotune.estimate.counts import Counts
 from autotune.estimate.fallback import estimate
-from autotune.estimate.model import predict
+from autotune.estimate.model import Estimate
 from autotune.estimate.occupancy import kernel_resources, static_failure
 from autotune.measure import Verdict
 from autotune.measurement import KernelResources, Measurement, Timing
@@ -33,7 +33,7 @@ from autotune.outcome import Outcome
 from autotune.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.render import render
-from autotune.search.counter import Counter, CountRequest
+from autotune.search.counter import Counter, EstimateRequest
 from autotune.search.emulated import EmulatorRequest
 from autotune.search.evaluator import Finished, Load
 from autotune.search.lane import Lane
@@ -78,14 +78,14 @@ class Task:
         """The candidate's source for a problem."""
         return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
 
-    def count_request(self, source: KernelSource, counter: Counter) -> CountRequest | None:
-        """How to count what the candidate does; None for an op that no other process can resolve."""
-        if not isinstance(self.op_source, OpRef):
+    def estimate_request(self, job: "_Job", counter: Counter) -> EstimateRequest | None:
+        """How to estimate a candidate; None for an op that no other process can resolve."""
+        if not isinstance(self.op_source, OpRef) or job.cubin is None:
             return None
-        candidate = source.candidate
+        candidate = job.source.candidate
         path = self.templates[candidate.template].path.resolve()
         task = TraceTask(self.op_source, path, self.problem, candidate.values, self.identity.spec, blocks=None)
-        return CountRequest(counter, task, self.op, source.plan)
+        return EstimateRequest(counter, task, self.op, job.source.plan, job.cubin, job.resources)
 
 
 @dataclass
@@ -96,6 +96,7 @@ class _Job:
     build_seconds: float = 0.0
     compiler: str = ""
     resources: tuple[KernelResources, ...] = ()
+    cubin: Path | None = None
 
 
 @dataclass
@@ -210,6 +211,7 @@ class Pipeline:
             self._finish(job, Verdict(Outcome.INFEASIBLE, failure))
             return
         job.resources = kernel_resources(plan, artifact, spec)
+        job.cubin = artifact.path
         if self._task.emulated:
             source = self._task.render(job.source.candidate, self._task.executed)
             self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
@@ -236,28 +238,27 @@ class Pipeline:
         run.waiting.clear()
 
     def _finish(self, job: _Job, verdict: Verdict, seconds: float = 0.0) -> None:
-        """Record the verdict; on the emulator count first what a correct candidate does, for the estimate."""
+        """Record the verdict; on the emulator with an estimate of a correct candidate's time."""
         if not self._task.emulated or verdict.outcome is not Outcome.OK:
             self._record(job, verdict, seconds, verdict.timing)
             return
-        request = self._task.count_request(job.source, self._counter)
+        request = self._task.estimate_request(job, self._counter)
         if request is None:
-            self._record(job, verdict, seconds, self._estimate(job, None))
+            self._record(job, verdict, seconds, self._fallback(job))
             return
         self._building += 1
         future = self._pool.submit(request)
-        future.add_done_callback(lambda done: self._events.put(partial(self._counted, job, verdict, seconds, done)))
+        future.add_done_callback(lambda done: self._events.put(partial(self._estimated, job, verdict, seconds, done)))
 
-    def _counted(self, job: _Job, verdict: Verdict, seconds: float, future: "Future[tuple[Counts, ...]]") -> None:
+    def _estimated(self, job: _Job, verdict: Verdict, seconds: float, future: "Future[Estimate]") -> None:
         self._building -= 1
-        counts = None
         try:
-            counts = future.result()
+            timing = future.result().timing
         except CancelledError:
             return
         except (LaunchError, CompileError, BuildError):
-            pass  # the estimate that does without is labelled as such
-        self._record(job, verdict, seconds, self._estimate(job, counts))
+            timing = self._fallback(job)  # labelled as such
+        self._record(job, verdict, seconds, timing)
 
     def _record(self, job: _Job, verdict: Verdict, seconds: float, timing: Timing | None) -> None:
         environment = {**self._task.environment, "compiler": job.compiler}
@@ -267,10 +268,9 @@ class Pipeline:
         )  # fmt: skip
         self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
 
-    def _estimate(self, job: _Job, counts: tuple[Counts, ...] | None) -> Timing:
+    def _fallback(self, job: _Job) -> Timing:
+        """An estimate where nothing could be counted."""
         task, plan, spec = self._task, job.source.plan, self._task.identity.spec
-        if counts is not None:
-            return predict(plan, job.resources, counts, spec).timing
         tensor_cores = any("mma" in include.name for include in job.source.includes)
         template = task.templates[job.source.candidate.template]
         flops = template.executed_flops(task.op.flops(task.problem), task.problem)

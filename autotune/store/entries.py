@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from autotune.candidate import Candidate, make_candidate
 from autotune.devices.spec import DeviceSpec
+from autotune.estimate.version import DRIVER
 from autotune.measurement import TimingKind
 from autotune.problem import Problem
 from autotune.store.lines import Line
@@ -140,7 +141,10 @@ class Winners:
         return _entry(rows[0]) if rows else None
 
     def still_current(self, entry: Entry, versions: Mapping[str, str]) -> Entry | None:
-        """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash)."""
+        """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash).
+
+        Estimates of the present model come before older ones.
+        """
         if entry.origin != "own" or not versions:
             return None
         values = {"device": entry.device, "kind": entry.kind, "key": entry.problem.key}
@@ -148,7 +152,9 @@ class Winners:
         for i, (name, version) in enumerate(versions.items()):
             clauses.append(f"(c.template = :name{i} AND c.template_hash = :hash{i})")
             values |= {f"name{i}": name, f"hash{i}": version}
-        rows = self._reader.rows(f"{_CURRENT} ({' OR '.join(clauses)}) ORDER BY m.ms LIMIT 1", values)
+        values["model"] = DRIVER
+        old_last = "CASE WHEN m.kind = 'estimated' AND m.driver <> :model THEN 1 ELSE 0 END"
+        rows = self._reader.rows(f"{_CURRENT} ({' OR '.join(clauses)}) ORDER BY {old_last}, m.ms LIMIT 1", values)
         return _entry(rows[0]) if rows else None
 
     def device_spec(self, gpu: str) -> DeviceSpec | None:

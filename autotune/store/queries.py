@@ -4,13 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
+from autotune.estimate.version import DRIVER, model_of
 from autotune.problem import Problem
 from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, Winner
 from autotune.store.records import DeviceSummary, ProblemSummary, StoredMeasurement, StoredWinner
 from autotune.store.rows import to_problem, to_record, to_winner
+
+_OLD_ESTIMATE = case(((MeasurementRow.kind == "estimated") & (MeasurementRow.driver != DRIVER), 1), else_=0)
+"""0 for what is measured or estimated by the present model."""
 
 
 def page(session: Session, where: dict[str, Any], *, after_id: int, limit: int) -> list[StoredMeasurement]:
@@ -26,9 +30,9 @@ def newest(session: Session, where: dict[str, Any], limit: int) -> list[StoredMe
 
 
 def fastest(session: Session, where: dict[str, Any], limit: int) -> list[StoredMeasurement]:
-    """The fastest measurements that have a time, fastest first."""
+    """The fastest measurements that have a time, fastest first; estimates of older models after all others."""
     timed = filtered(select(MeasurementRow), where).where(MeasurementRow.ms.is_not(None))
-    query = timed.order_by(MeasurementRow.ms, MeasurementRow.id).limit(limit)
+    query = timed.order_by(_OLD_ESTIMATE, MeasurementRow.ms, MeasurementRow.id).limit(limit)
     return [to_record(row) for row in session.scalars(query)]
 
 
@@ -131,8 +135,14 @@ def same_candidate(session: Session, measurement_id: int) -> Iterator[StoredMeas
 
 
 def improvements(session: Session, problem: Problem, device: str, kind: str) -> list[StoredMeasurement]:
-    """The ok trials that were the fastest so far when they ended, oldest first."""
-    where = {"problem": problem.key, "device": device, "kind": kind, "outcome": "ok", "stage": "trial"}
+    """The ok trials that were the fastest so far when they ended, oldest first.
+
+    Of estimates those of the newest model that there are any of.
+    """
+    where: dict[str, Any] = {"problem": problem.key, "device": device, "kind": kind, "outcome": "ok", "stage": "trial"}
+    if kind == "estimated":
+        drivers = session.scalars(filtered(select(MeasurementRow.driver).distinct(), where)).all()
+        where["driver"] = max(drivers, key=model_of, default=None)
     times = filtered(select(MeasurementRow.id, MeasurementRow.ms), where).order_by(MeasurementRow.id)
     best, ids = float("inf"), []
     for measurement_id, ms in session.execute(times):

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from autotune.candidate import Candidate
 from autotune.devices.identity import DeviceIdentity
 from autotune.errors import StoreError
+from autotune.estimate.version import model_of
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
 from autotune.problem import Problem
@@ -77,7 +78,7 @@ def contend(session: Session, row: MeasurementRow) -> None:
         _crown(session, None, row)
         return
     judged = winner.measurement.stage == "final" and _was_finalist(session, row)
-    if not judged and _faster(row, winner.measurement):
+    if not judged and _better(row, winner.measurement):
         _crown(session, winner, row)
 
 
@@ -85,7 +86,8 @@ def name(session: Session, measurement_id: int) -> bool:
     """Make a finalist the winner; False if a standing winner from an earlier comparison is still faster.
 
     The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
-    always yields to a new version of its own template and to its own candidate, and a trial yields to a finalist.
+    always yields to a new version of its own template and to its own candidate, and a trial yields to a finalist. An
+    estimate yields to any of a newer model, and to none of an older one.
 
     Raises:
         StoreError: no such measurement, or not an ok one.
@@ -106,10 +108,12 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
         best.candidate.template == row.candidate.template
         and best.candidate.template_hash != row.candidate.template_hash
     )
+    if _models_later(row, best):
+        return _models_later(row, best) < 0
     if best.candidate_id == row.candidate_id or new_version:
         return False
     if best.stage == "trial":
-        return row.stage == "trial" and not _faster(row, best)
+        return row.stage == "trial" and not _better(row, best)
     newest = session.scalars(
         select(MeasurementRow)
         .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)
@@ -117,6 +121,16 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
         .limit(1)
     ).one()
     return not _faster(row, newest)
+
+
+def _better(row: MeasurementRow, best: MeasurementRow) -> bool:
+    """Faster, or estimated by a newer model, whose figures do not compare with older ones."""
+    return _models_later(row, best) > 0 if _models_later(row, best) else _faster(row, best)
+
+
+def _models_later(row: MeasurementRow, best: MeasurementRow) -> int:
+    """By how many models an estimate is newer than another; 0 for measured times."""
+    return model_of(row.driver) - model_of(best.driver) if row.kind == "estimated" else 0
 
 
 def _faster(row: MeasurementRow, best: MeasurementRow) -> bool:

@@ -18,6 +18,7 @@ from autotune.devices import detect
 from autotune.devices.gpus import gpu
 from autotune.devices.identity import DeviceIdentity
 from autotune.errors import BuildError, DeviceMissing, NoFeasibleConfiguration, ProblemError, StoreError, UsageError
+from autotune.estimate.version import DRIVER, MODEL
 from autotune.measurement import Measurement
 from autotune.ops.registry import get_op
 from autotune.problem import Problem
@@ -380,3 +381,20 @@ def test_looking_up_loads_no_sqlalchemy(tmp_path: Path) -> None:
         text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+def test_an_estimate_by_an_older_model_says_so(store: Store, family: Template) -> None:
+    store.record(CPU_H200, FORWARD, made(family, 32), SOURCE, ok(0.5, "estimated", driver="", compiler=""))
+    old = autotune.best("forward")
+    assert (old.kind, old.ms) == ("estimated", 0.5)
+    assert old.notes == (f"estimated by model 1, an older one than {MODEL}: search again for new figures",)
+    store.record(CPU_H200, FORWARD, made(family, 16), SOURCE, ok(0.7, "estimated", driver=DRIVER, compiler=""))
+    new = autotune.best("forward")
+    assert (new.config["BLOCK_M"], new.ms, new.notes) == (16, 0.7, ())
+
+
+def test_of_estimates_by_a_template_as_it_is_now_the_newest_models_come_first(store: Store, family: Template) -> None:
+    store.record(CPU_H200, FORWARD, made(family, 64, "a" * 16), SOURCE, ok(0.1, "estimated", driver=DRIVER))
+    store.record(CPU_H200, FORWARD, made(family, 16), SOURCE, ok(0.3, "estimated", driver=DRIVER))
+    store.record(CPU_H200, FORWARD, made(family, 32), SOURCE, ok(0.2, "estimated", driver="estimates, model 1"))
+    assert (autotune.best("forward").ms, autotune.best("forward").config["BLOCK_M"]) == (0.3, 16)

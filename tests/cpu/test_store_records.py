@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from autotune.devices.cpu import CpuDevice
+from autotune.devices.gpus import gpu
 from autotune.errors import StoreError
+from autotune.estimate.version import DRIVER, MODEL, model_of
 from autotune.lookup import best
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
@@ -262,3 +265,34 @@ def test_a_look_up_reads_it(store: Store, url: str, monkeypatch: pytest.MonkeyPa
 def _winner(store: Store, device: str = "h200") -> Any:
     winner = store.winner(FORWARD, device)
     return None if winner is None else winner.record.id
+
+
+def test_an_estimate_of_a_newer_model_wins_over_older_ones(store: Store) -> None:
+    old = store.record(CPU_H200, FORWARD, candidate(32), SOURCE, ok(0.5, "estimated", driver=""))
+    new = store.record(CPU_H200, FORWARD, candidate(32), SOURCE, ok(2.0, "estimated", driver=DRIVER))
+    slower = store.record(CPU_H200, FORWARD, candidate(64), SOURCE, ok(3.0, "estimated", driver=DRIVER))
+
+    def winner() -> int:
+        found = store.winner(FORWARD, "cpu:h200", "estimated")
+        assert found is not None
+        return found.record.id
+
+    assert winner() == new  # though 0.5 ms is less
+    assert not store.name_winner(old)
+    assert not store.name_winner(slower)
+    assert winner() == new
+    later = store.record(CPU_H200, FORWARD, candidate(64), SOURCE, ok(0.1, "estimated", driver="estimates, model 1"))
+    assert winner() == new
+    assert [record.id for record in store.trials(fastest=True)] == [new, slower, later, old]
+    assert [record.id for record in store.improvements(FORWARD, "cpu:h200", "estimated")] == [new]
+
+
+def test_a_search_does_not_count_estimates_of_older_models(store: Store) -> None:
+    store.record(CPU_H200, FORWARD, candidate(), SOURCE, ok(0.5, "estimated", driver="estimates, model 1"))
+    assert list(store.measurements(FORWARD, "cpu:h200", driver=DRIVER)) == []
+    assert store.claim(CPU_H200, FORWARD, candidate(), Owner.here(), driver=DRIVER).granted
+    assert CpuDevice(gpu("h200")).environment()["driver"] == DRIVER
+
+
+def test_models_by_number() -> None:
+    assert model_of(DRIVER) == MODEL > model_of("estimates, model 1") == model_of("") == model_of("570.1") == 1

@@ -8,15 +8,18 @@ from typing import Any, cast
 import pytest
 
 from autotune.build.cache import BuildCache
+from autotune.build.nvcc import CubinRequest
 from autotune.check.task import TraceTask, run_task
 from autotune.devices.gpus import gpu
 from autotune.estimate.counting import count, short_length
 from autotune.estimate.counts import ADDITIVE, Counts, counts_of
+from autotune.estimate.model import METHOD
+from autotune.estimate.occupancy import kernel_resources
 from autotune.ops.base import Op
 from autotune.ops.locate import OpRef
 from autotune.plan import LaunchPlan
 from autotune.render import render
-from autotune.search.counter import Counter, CountRequest
+from autotune.search.counter import Counter, EstimateRequest
 from autotune.template import find_template
 
 H200 = gpu("h200")
@@ -78,7 +81,9 @@ def test_the_build_made_ahead_is_the_one_that_is_traced(tmp_path: Path) -> None:
             return count(partial(run_task, cache=cache), task, op, whole)
 
     of = task("forward", "warp_per_query", B=1, NH=1, T=512)
-    plan = render(find_template("forward", "warp_per_query"), of.problem, dict(of.config), H200).plan
-    (found,) = CountRequest(cast(Counter, Here()), of, of.op.resolve(), plan).build(cache)
-    assert found.fp32 > 0
+    source = render(find_template("forward", "warp_per_query"), of.problem, dict(of.config), H200)
+    cubin = CubinRequest(source, H200.arch).build(cache)
+    resources = kernel_resources(source.plan, cubin, H200)
+    request = EstimateRequest(cast(Counter, Here()), of, of.op.resolve(), source.plan, cubin.path, resources)
+    assert request.build(cache).timing.method == METHOD
     assert len(list(tmp_path.glob("emulator/*/*/kernel.so"))) == 1

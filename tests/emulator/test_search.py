@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 import autotune
 from autotune.cli.main import run
+from autotune.estimate.version import DRIVER
 from autotune.measurement import Measurement
 from autotune.outcome import Outcome
 from autotune.search.events import Progress
@@ -57,6 +59,22 @@ def test_the_same_command_goes_on_and_then_has_nothing_to_do(capsys: Capture) ->
     with open_store() as store:
         records = list(store.measurements())
     assert len({record.candidate for record in records}) == len(records) == 4
+
+
+def test_estimates_of_an_older_model_are_made_anew(capsys: Capture) -> None:
+    command = ["search", *OWN, "--trials", "1", "--sampler", "random", "--json"]
+    assert run(command) == 0
+    first = json.loads(capsys.readouterr().out)["best"]
+    with open_store() as store, store.write() as session:
+        session.execute(text("UPDATE measurement SET driver = 'estimates, model 1', ms = ms / 100"))
+    assert run(command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["trials"], again["resumed"]) == (1, 0)
+    assert again["best"]["ms"] == first["ms"]
+    with open_store() as store:
+        found = store.winner(next(store.measurements()).problem, "cpu:h200")
+    assert found is not None
+    assert (found.record.driver, found.record.measurement.ms) == (DRIVER, first["ms"])
 
 
 def test_a_sweep_is_one_search_for_each_problem(capsys: Capture) -> None:

@@ -1,0 +1,165 @@
+"""The machine code of a cubin, decoded as far as a schedule needs it.
+
+Since Volta an instruction has 128 bits. Where the compiler's schedule lies in them (clocks until the next instruction,
+scoreboards set and waited for) is published in Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking" (2018), section 2.1; opcodes and branch offsets were compared with nvdisasm 13 for sm_75, 80, 89, 90,
+100 and 120. Opcodes that are not in the table take an issue slot and nothing else.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.errors import BuildError
+
+Pipe = Literal["", "fma", "integer multiply", "half", "alu", "special", "tensor", "exchange", "load", "copy", "store"]
+"""Where an instruction goes. `exchange`: shared memory, L1 and shuffles; `load`, `copy`, `store`: memory beyond."""
+
+Kind = Literal[
+    "", "branch", "call", "exit", "barrier", "wait for copies", "commit copies", "fp32", "exponential", "tensor",
+    "shared load", "shared store", "global load", "async copy", "global store", "shuffle", "local",
+]  # fmt: skip
+"""What an instruction does, as far as it matters for control flow or is counted on the emulator, too."""
+
+_OPCODES: dict[int, tuple[Pipe, Kind]] = {
+    **dict.fromkeys((0x20, 0x21, 0x23), ("fma", "fp32")),  # FMUL FADD FFMA
+    **dict.fromkeys((0x24, 0x25, 0x26, 0x27), ("integer multiply", "")),  # IMAD
+    **dict.fromkeys((0x30, 0x31, 0x32), ("half", "")),  # HADD2 HFMA2 HMUL2
+    **dict.fromkeys((0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x10, 0x11, 0x12, 0x13, 0x14), ("alu", "")),
+    **dict.fromkeys((0x16, 0x17, 0x19, 0x1A, 0x1C, 0x36, 0x3E, 0x45, 0x46, 0x48, 0x76), ("alu", "")),
+    0x3C: ("tensor", "tensor"),  # HMMA
+    **dict.fromkeys((0x104, 0x105, 0x106), ("special", "")),  # F2F F2I I2F
+    0x108: ("special", "exponential"),  # MUFU
+    **dict.fromkeys((0x3B, 0x184), ("exchange", "shared load")),  # LDSM LDS
+    **dict.fromkeys((0x188, 0x18C, 0x18D), ("exchange", "shared store")),  # STS ATOMS ATOMS.CAST
+    0x189: ("exchange", "shuffle"),  # SHFL
+    0x06: ("", "shuffle"),  # VOTE
+    0x181: ("load", "global load"),  # LDG
+    0x1AE: ("copy", "async copy"),  # LDGSTS
+    **dict.fromkeys((0x186, 0x18E, 0x1A6, 0x1A8, 0x1A9, 0x1AA), ("store", "global store")),  # STG RED REDG ATOMG
+    **dict.fromkeys((0x183, 0x187), ("exchange", "local")),  # LDL STL: spilled registers, which the L1 cache keeps
+    0x1AF: ("", "commit copies"),  # LDGDEPBAR
+    0x11A: ("", "wait for copies"),  # DEPBAR
+    0x11D: ("", "barrier"),  # BAR
+    0x147: ("", "branch"),  # BRA
+    0x149: ("", "branch"),  # BRX: where to is not known
+    0x144: ("", "call"),
+    **dict.fromkeys((0x14D, 0x150), ("", "exit")),  # EXIT RET
+}
+_BRANCH = 0x147
+_FUSED = 0x23  # FFMA
+_PRODUCT = 0x3C  # HMMA
+_MUFU_COUNTED = (0, 1, 2, 3, 9)  # cosine, sine, 2^x, logarithm, tanh; the others are part of divisions and roots
+_NOBODY = 15  # the guard @!PT
+_EVERYBODY = 7  # the guard @PT
+_DIVERGED = (2, 3)  # branches to code for warps that are not together
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. Scoreboards are numbers from 0 to 5; None: none."""
+
+    pipe: Pipe
+    kind: Kind
+    amount: float  # of `kind`: 2 for a fused multiply-add, a half for a product of half the depth, else 1
+    words: int  # of 4 bytes that a lane of a load or store moves
+    conditional: bool  # control may also go on behind it
+    target: int | None  # of a branch: number of an instruction
+    stall: int  # clocks until the warp's next instruction
+    sets: int | None  # scoreboard that waits for the result
+    frees: int | None  # scoreboard that waits until the operands are read
+    waits: tuple[int, ...]  # scoreboards
+    groups: int = 0  # of copies that may still be under way behind "wait for copies"
+
+
+def read_code(cubin: Path, compute_capability: int) -> dict[str, tuple[Instruction, ...]]:
+    """The instructions of each kernel in a cubin, by its name.
+
+    Raises:
+        BuildError: the file is no cubin, or its GPU is older than Volta.
+    """
+    if compute_capability < 70:
+        raise BuildError(
+            f"instructions of compute capability {compute_capability} are of another form; 70 is the least"
+        )
+    try:
+        sections = _sections(cubin.read_bytes())
+        return {
+            name.removeprefix(".text."): decode(section, compute_capability)
+            for name, section in sections.items()
+            if name.startswith(".text.")
+        }
+    except (OSError, struct.error, ValueError) as error:
+        raise BuildError(f"cannot read the code of {cubin}: {error}") from error
+
+
+def decode(section: bytes, compute_capability: int) -> tuple[Instruction, ...]:
+    """A section of code."""
+    words = [low | high << 64 for low, high in struct.iter_unpack("<QQ", section)]
+    return tuple(_instruction(word, place, compute_capability) for place, word in enumerate(words))
+
+
+def _instruction(word: int, place: int, compute_capability: int) -> Instruction:
+    opcode, guard = word & 0x1FF, word >> 12 & 15
+    pipe, kind = _OPCODES.get(opcode, ("", ""))
+    if guard == _NOBODY and kind not in ("branch", "exit"):
+        pipe, kind = "", ""
+    if opcode == 0x108 and word >> 74 & 15 not in _MUFU_COUNTED:
+        kind = ""
+    return Instruction(
+        pipe, kind, _amount(opcode, word), _words(opcode, word), _conditional(opcode, guard, word),
+        _target(opcode, word, place, compute_capability), word >> 105 & 15, _scoreboard(word >> 110),
+        _scoreboard(word >> 113), tuple(number for number in range(6) if word >> 116 + number & 1), word >> 38 & 63,
+    )  # fmt: skip
+
+
+def _scoreboard(bits: int) -> int | None:
+    return None if bits & 7 > 5 else bits & 7
+
+
+def _amount(opcode: int, word: int) -> float:
+    if opcode == _PRODUCT:  # m16n8k16, or m16n8k8 of tf32, which takes as long
+        return 1.0 if word >> 75 & 1 or word >> 83 & 1 else 0.5
+    return 2.0 if opcode == _FUSED else 1.0
+
+
+def _words(opcode: int, word: int) -> int:
+    """Loads and stores say their width; a matrix load its number of 8x8 matrices, a word of each lane each."""
+    if opcode == 0x3B:
+        return (1, 2, 4, 4)[word >> 72 & 3]
+    width = word >> 73 & 7
+    return {5: 2, 6: 4}.get(width, 1)
+
+
+def _conditional(opcode: int, guard: int, word: int) -> bool:
+    if opcode != _BRANCH:
+        return guard != _EVERYBODY
+    uniform = word >> 32 & 3 == 1 and bool(word >> 91 & 1)
+    return guard != _EVERYBODY or word >> 87 & 15 != _EVERYBODY or uniform or word >> 32 & 3 in _DIVERGED
+
+
+def _target(opcode: int, word: int, place: int, compute_capability: int) -> int | None:
+    if opcode != _BRANCH or word >> 32 & 3 in _DIVERGED:
+        return None
+    offset = word >> 34 & (1 << 48) - 1
+    offset -= offset >> 47 << 48
+    if compute_capability >= 90:
+        offset = offset << 8 | word >> 16 & 0xFF
+    return place + 1 + offset * 4 // 16
+
+
+def _sections(data: bytes) -> dict[str, bytes]:
+    """Of a 64-bit ELF file, by name."""
+    if data[:5] != b"\x7fELF\x02":
+        raise ValueError("not a 64-bit ELF file")
+    (start,) = struct.unpack_from("<Q", data, 0x28)
+    size, number, names_at = struct.unpack_from("<HHH", data, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", data, start + i * size) for i in range(number)]
+    names = headers[names_at][4]
+    found = {}
+    for header in headers:
+        begin = names + header[0]
+        name = data[begin : data.index(b"\0", begin)].decode()
+        found[name] = data[header[4] : header[4] + header[5]]
+    return found
