@@ -23,7 +23,7 @@ _WORDS: Mapping[Trouble, tuple[str, ...]] = {
     "bank conflicts": ("PAD", "SWIZZL", "STRIDE", "LANES", "VEC", "COLS", "LAYOUT", "TRANSPOSE"),
     "uncoalesced accesses": ("VEC", "LANES", "COALESC", "LAYOUT", "TRANSPOSE", "GRID", "MAP"),
 }
-"""Parts of the names of parameters that are tried first."""
+"""Parts of the names of parameters that are tried, those that promise most first."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,14 @@ def _share(kernel: KernelTrace, row: LineCounters, trouble: Trouble) -> float:
 
 
 def _changes(space: Space, config: dict[str, Value], trouble: Trouble) -> Iterator[tuple[str, Value]]:
-    """One parameter changed, to the nearest values first; parameters whose names promise most come first."""
+    """One parameter changed, to the nearest values first: those whose names promise something, or all if none does."""
     words = _WORDS[trouble]
 
     def promise(parameter: Parameter) -> int:
         return min((i for i, word in enumerate(words) if word in parameter.name.upper()), default=len(words))
 
-    for parameter in sorted(space.template.parameters, key=promise):
+    promising = [parameter for parameter in space.template.parameters if promise(parameter) < len(words)]
+    for parameter in sorted(promising or space.template.parameters, key=promise):
         at = parameter.values.index(config[parameter.name])
         for value in sorted(parameter.values, key=lambda v, p=parameter, at=at: abs(p.values.index(v) - at)):  # type: ignore[misc]
             if value != config[parameter.name] and space.why_not({**config, parameter.name: value}) is None:

@@ -45,11 +45,13 @@ def find_target(
 
     Raises:
         UsageError: an unknown family or parameter, or a configuration that is not valid.
+        NoFeasibleConfiguration: the family does not compute the problem on the device.
     """
     family, ref = _family(op, template, reference)
     known = _best(ref, family, device, db, fields)
     chosen = family or known.template
     assert chosen is not None  # a best answer has its template
+    _require_support(chosen, known.problem, known.device)
     space = Space(chosen, get_op(ref.name).emulated(known.problem), known.device)
     base = known.config if known.candidate.template == chosen.name else space.default()
     return _target(ref, chosen, known, _changed(space, chosen, base, params))
@@ -105,16 +107,20 @@ def _best(
         return best(ref.name, device=device, db=db, **fields)
     problem = get_op(ref.name).problem(**fields)
     spec = best("forward", device=device, db=db).device
-    unsupported = family.why_unsupported(problem, spec)
-    if unsupported is not None:
-        raise NoFeasibleConfiguration(
-            f"template {family.name} does not compute {problem} on {spec.title}: {unsupported}"
-        )
+    _require_support(family, problem, spec)
     space = Space(family, problem, spec)
     candidate = space.candidate(space.default())
     return Best(
         answer="default", kind="none", found_ms=None, problem=problem, device=spec, candidate=candidate, template=family
     )
+
+
+def _require_support(family: Template, problem: Problem, spec: DeviceSpec) -> None:
+    unsupported = family.why_unsupported(problem, spec)
+    if unsupported is not None:
+        raise NoFeasibleConfiguration(
+            f"template {family.name} does not compute {problem} on {spec.title}: {unsupported}"
+        )
 
 
 def _changed(space: Space, family: Template, base: Config, params: Mapping[str, Value]) -> Config:

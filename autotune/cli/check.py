@@ -95,7 +95,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 def _params(texts: list[str] | None) -> dict[str, Any]:
-    return {name: options.parse_value(value) for name, value in map(options.split_setting, texts or ())}
+    pairs = [options.split_setting(text, "--set-param") for text in texts or ()]
+    return {name: options.parse_value(value) for name, value in pairs}
 
 
 def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:

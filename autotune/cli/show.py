@@ -60,7 +60,7 @@ def _estimate(found: "StoredMeasurement", target: str | None) -> "Estimated":
     template = find_template(found.problem.op, candidate.template)
     spec = gpu(target or found.device.removeprefix("cpu:"))
     if {parameter.name for parameter in template.parameters} != candidate.config.keys():
-        raise UsageError(f"no estimate: {template.name} has other parameters now than when record {found.id} was made")
+        raise UsageError(f"no estimate: {template.name} has other parameters now than when this was recorded")
     reason = Space(template, found.problem, spec).why_not(candidate.config)
     if reason is not None:
         raise UsageError(f"no estimate: not a valid configuration of {template.name} on {spec.title}: {reason}")
@@ -191,8 +191,9 @@ def _print(
         ]
     )
     columns = [">id", "when", "stage", "outcome", ">ms", "~configuration"]
-    print_table(columns, map(_row, history), title="\nThis configuration")
-    print_table(columns, map(_row, climb), title="\nThe fastest so far, as the searches went on")
+    for records, title in ((history, "This configuration"), (climb, "The fastest so far, as the searches went on")):
+        if records:
+            print_table(columns, map(_row, records), title=f"\n{title}")
 
 
 def _verified(found: "StoredMeasurement") -> str | None:

@@ -102,7 +102,8 @@ def sampling(checked: Checked) -> str:
         f"{kernel.kernel}: {len(kernel.traced)} of {kernel.blocks} blocks"
         for kernel in checked.trace.kernels
     ]  # fmt: skip
-    return f"traced in full {'; '.join(parts)} (of the others global memory alone)" if parts else ""
+    sampled = any(len(kernel.traced) < kernel.blocks for kernel in checked.trace.kernels)
+    return f"{'; '.join(parts)} in full{' (of the others global memory alone)' if sampled else ''}" if parts else ""
 
 
 def _count(number: float) -> str:

@@ -9,7 +9,7 @@ import autotune
 from autotune.check import check, check_all
 from autotune.check.sampling import sample_blocks
 from autotune.cli.main import run
-from autotune.errors import UsageError
+from autotune.errors import NoFeasibleConfiguration, UsageError
 
 HINTED = Path(__file__).with_name("hinted.cu.j2")
 HOSTILE = Path(__file__).with_name("hostile.cu.j2")
@@ -25,7 +25,7 @@ def _line(source: str) -> int:
 
 
 def test_a_hint_that_a_rerun_confirmed() -> None:
-    checked = check(template=HINTED)
+    checked = check(template=HINTED, estimate=False)
     assert checked.ok
     assert checked.source is not None
     (hint,) = checked.hints
@@ -35,11 +35,11 @@ def test_a_hint_that_a_rerun_confirmed() -> None:
 
 
 def test_no_hint_where_nothing_can_be_gained() -> None:
-    assert check(template=HINTED, params={"SMEM_PAD": 1}).hints == ()
+    assert check(template=HINTED, params={"SMEM_PAD": 1}, estimate=False).hints == ()
 
 
 def test_counters_are_of_all_blocks() -> None:
-    checked = check(template=HINTED, N=256, hints=False, blocks=4)
+    checked = check(template=HINTED, N=256, hints=False, estimate=False, blocks=4)
     (kernel,) = checked.trace.kernels
     assert (kernel.blocks, len(kernel.traced)) == (64, 4)
     assert kernel.bytes_read == pytest.approx(256 * 256 * 4)
@@ -49,7 +49,16 @@ def test_counters_are_of_all_blocks() -> None:
 
 
 def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["check", "--template", str(HINTED), "--set-param", "FAULT=true", "--set-param", "SMEM_PAD=1"]
+    arguments = [
+        "check",
+        "--template",
+        str(HINTED),
+        "--set-param",
+        "FAULT=true",
+        "--set-param",
+        "SMEM_PAD=1",
+        "--no-estimate",
+    ]
     assert run(arguments) == 1
     said = capsys.readouterr().out
     assert "shared memory race: " in said
@@ -62,16 +71,40 @@ def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_says_what_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", "--template", str(HINTED), "--set", "N=96"]) == 0
+    assert run(["check", "--template", str(HINTED), "--set", "N=96", "--target", "a100"]) == 0
     said = capsys.readouterr().out
     assert "nothing found" in said
+    assert "ms on NVIDIA A100-SXM4-80GB by a model, not measured; shared memory-bound" in said
+    assert "Estimated for hinted_transpose N=96" in said
+    assert "transpose, work, traced blocks" in said
     assert "transpose: 6 of 9 blocks" in said
     assert "hint: transpose, line" in said
 
 
+def test_what_an_estimate_tells() -> None:
+    """256 threads of few registers and 4 KB of shared memory: as many warps as there can be."""
+    checked = check(template=HINTED, hints=False, device="h200", N=2048)
+    assert checked.estimated is not None
+    data = checked.to_json()["estimate"]
+    (kernel,), (launch,) = data["kernels"], data["launches"]
+    assert (kernel["threads"], kernel["static_smem"], kernel["spill_bytes"]) == (256, 4096, 0)
+    assert (kernel["blocks_per_sm"], kernel["limited_by"], kernel["occupancy"]) == (8, "threads", 1.0)
+    assert (data["device"], data["title"], data["bound"]) == ("h200", "NVIDIA H200", launch["bound"])
+    assert data["ms"] == checked.estimated.estimate.ms >= 1e3 * 2 * 2048**2 * 4 / 4.8e12
+    assert data["method"].startswith("estimate")
+    assert data["intensity"] == 0.0
+
+
+def test_no_estimate_says_why() -> None:
+    checked = check(template=HINTED, hints=False, device="v100")
+    assert checked.ok
+    assert checked.estimated is None
+    assert "sm_70" in checked.no_estimate
+
+
 def test_the_winner_is_checked_by_default() -> None:
     answer = autotune.best(T=64, B=1, NH=1)
-    checked = autotune.check(T=64, B=1, NH=1, hints=False)
+    checked = autotune.check(T=64, B=1, NH=1, hints=False, estimate=False)
     assert checked.ok
     assert checked.candidate == answer.candidate
 
@@ -90,6 +123,8 @@ def test_wrong_requests() -> None:
     with pytest.raises(UsageError, match="ROWS=7 is not among"):
         check(template=HINTED, params={"ROWS": 7})
     assert run(["check", "--template", "no_such_family"]) == 2
+    with pytest.raises(NoFeasibleConfiguration, match=r"flash_mma does not compute forward .* dtype=fp32"):
+        check(template="flash_mma", dtype="fp32")
 
 
 def test_blocks_are_sampled_at_ends_and_middle() -> None:
