@@ -80,7 +80,8 @@ class Finding:
 class LineCounters:
     """What one instruction of the source did in the blocks that were traced in full.
 
-    `requests` are those of warps; `lanes` the threads that took part in them; `nbytes` what one lane moves.
+    `requests` are those of warps; `lanes` the threads that took part in them; `nbytes` what one lane moves (of a
+    tensor-core product: the warp's multiply-adds).
     """
 
     place: Place
@@ -170,6 +171,11 @@ class KernelTrace:
         return self.scale * sum(line.conflicts for line in self.lines)
 
     @property
+    def tensor_operations(self) -> float:
+        """Of tensor cores, a multiply-add being two, by all blocks."""
+        return self.scale * sum(2.0 * row.nbytes * row.requests for row in self.of("tensor"))
+
+    @property
     def bytes_read(self) -> float:
         """From L2 and beyond: 32 for each sector of a load."""
         return 32.0 * self.sectors("global load")
@@ -190,7 +196,8 @@ class KernelTrace:
         return {
             **asdict(self), "arithmetic": asdict(self.arithmetic),
             "wavefronts": self.wavefronts, "conflicts": self.conflicts,
-            "bytes_read": self.bytes_read, "bytes_written": self.bytes_written, "coalescing": self.coalescing,
+            "tensor_operations": self.tensor_operations, "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written, "coalescing": self.coalescing,
         }  # fmt: skip
 
 

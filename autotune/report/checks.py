@@ -18,7 +18,7 @@ WORK_COLUMNS = (
 
 KERNEL_COLUMNS = (
     "kernel", ">blocks", ">traced", ">coalescing", ">passes", ">conflicts", ">read MB", ">written MB", ">atomics",
-    ">barriers", ">shuffles", ">tensor ops", ">fp32 Mflop", ">fp16 Mflop",
+    ">barriers", ">shuffles", ">tensor Mflop", ">fp32 Mflop", ">fp16 Mflop",
 )  # fmt: skip
 """Of `kernel_rows`."""
 
@@ -31,7 +31,7 @@ def kernel_rows(checked: Checked) -> Iterator[Row]:
             _share(kernel.conflicts, kernel.wavefronts), f"{kernel.bytes_read / 1e6:.4g}",
             f"{kernel.bytes_written / 1e6:.4g}", _count(kernel.lanes("global atomic", "shared atomic")),
             _count(kernel.requests("barrier")), _count(kernel.requests("shuffle", "vote")),
-            _count(kernel.requests("tensor")), f"{kernel.scale * kernel.arithmetic.fp32 / 1e6:.4g}",
+            f"{kernel.tensor_operations / 1e6:.4g}", f"{kernel.scale * kernel.arithmetic.fp32 / 1e6:.4g}",
             f"{kernel.scale * kernel.arithmetic.fp16 / 1e6:.4g}",
         )  # fmt: skip
 

@@ -17,9 +17,9 @@ COLUMNS = (
 _TEXT = f"""# GPUs
 
 What `--target` and `--device` take, with the published limits that constraints, occupancy and estimates use
-(`autotune/devices/gpus.py`); `autotune list gpus` prints the same. Of a GPU that is present the limits are read off the
-device. Tensor rates are dense fp16 with fp32 accumulation. Everywhere: 65,536 registers an SM, at most 255 a thread, and
-at most 1024 threads a block. Shared memory, threads and blocks by compute capability are those of the
+(`autotune/devices/gpus.py`); `autotune list gpus` prints the same. Of a GPU that is present the limits are read off
+the device. Tensor rates are dense fp16 with fp32 accumulation. Everywhere: 65,536 registers an SM, at most 255 a
+thread, and at most 1024 threads a block. Shared memory, threads and blocks by compute capability are those of the
 {LIMITS_SOURCE}.
 What an SM does in a clock, and latencies: `autotune/devices/rates.py`, with its sources.
 

@@ -87,7 +87,7 @@ inline void multiply_tf32_fragments(Tf32MmaLane* const lanes[32])
 inline void mma_16x8x8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     Tf32MmaLane lane{{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    emulator::warp_compute<Tf32MmaLane, multiply_tf32_fragments>(lane, "mma");
+    emulator::warp_compute<Tf32MmaLane, multiply_tf32_fragments>(lane, "mma.m16n8k8");
     for (int i = 0; i < 4; ++i) d[i] = lane.d[i];
 }
 

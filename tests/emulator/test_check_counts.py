@@ -103,6 +103,15 @@ extern "C" __global__ void half_adds(const __half* x, __half* y, int n)
     for (int i = 0; i < n; ++i) sum = __hfma(sum, x[i], x[1]);
     y[threadIdx.x] = __hadd(sum, x[2]);
 }
+struct Lane { float value; };
+inline void nothing(Lane* const lanes[32]) {}
+extern "C" __global__ void products(const float* x, float* y, int n)
+{
+    Lane lane{x[threadIdx.x]};
+    emulator::warp_compute<Lane, nothing>(lane, "mma");
+    for (int i = 0; i < 2; ++i) emulator::warp_compute<Lane, nothing>(lane, "mma.m16n8k8");
+    y[threadIdx.x] = lane.value;
+}
 extern "C" __global__ void copies(const float* x, float* y, int n)
 {
     extern __shared__ __align__(16) float tile[];
@@ -251,3 +260,9 @@ def test_sampled_blocks_scale_to_all() -> None:
     assert part.traced == (0, 10, 20, 39)
     assert part.requests("shuffle") == pytest.approx(whole.requests("shuffle"))
     assert part.sectors("global load") == pytest.approx(whole.sectors("global load"))
+
+
+def test_products_of_tensor_cores_by_their_depth() -> None:
+    kernel = counted("products", block=(64, 1, 1))
+    assert {row.nbytes: row.requests for row in kernel.of("tensor")} == {16 * 8 * 16: 2, 16 * 8 * 8: 4}
+    assert kernel.tensor_operations == 2 * (2 * 16 * 8 * 16 + 4 * 16 * 8 * 8)

@@ -1,13 +1,14 @@
 // autotune: forward/flash_tf32x3: tiled attention with an online softmax on tensor cores, fp32 operands as three tf32 products (3xTF32)
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
-// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          02e017b1c8dbee91
+// hash:          9f26584a938cea38
 
 #include "common/async_copy.cuh"
 #include "common/float_tile.cuh"
 #include "common/ldmatrix.cuh"
 #include "common/mma_tf32.cuh"
+#include "common/mma_tf32_bf16.cuh"
 #include "common/reduce.cuh"
 #include "common/score.cuh"
 #include "common/softmax.cuh"
@@ -32,11 +33,13 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
 constexpr int N_TILES = BLOCK_N / 8;           // tiles of 8 keys
 constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
-constexpr int GROUP = M_TILES > 1 ? 2 : 4;     // of these are summed at a time
+constexpr int GROUP = 1;
 constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
 
 using Tile = FloatTile<HS, false>;
 using Values = DeepFloats<Tile>;
+using OperandA = MixedA;  // small products in bf16
+using OperandB = MixedB;
 
 /// A flag whose value the compiler knows.
 template <bool VALUE>
@@ -55,7 +58,7 @@ struct Queries {
         return Tile::advance(row, 2 * step) + Tile::bytes(16 * m);
     }
 
-    __device__ __forceinline__ void read(Tf32A (&to)[M_TILES], int step) const
+    __device__ __forceinline__ void read(OperandA (&to)[M_TILES], int step) const
     {
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m) {
@@ -68,17 +71,30 @@ struct Queries {
 /// Splits the warp's rows of Q in shared memory: big parts in place, small ones in the tile after it.
 __device__ __forceinline__ void split_queries(unsigned char* warp_tile)
 {
-#pragma unroll 4
-    for (int i = threadIdx.x % 32; i < 16 * M_TILES * Tile::CHUNKS; i += 32) {
-        unsigned char* const place = warp_tile + Tile::offset(i / Tile::CHUNKS, i % Tile::CHUNKS);
-        float chunk[4];
-        load<4>(reinterpret_cast<const float*>(place), chunk);
-        Tf32A parts;
+    constexpr int PAIRS = Tile::CHUNKS / 2;  // of chunks: 8 columns, whose two halves share registers of an operand
+#pragma unroll 2
+    for (int i = threadIdx.x % 32; i < 16 * M_TILES * PAIRS; i += 32) {
+        unsigned char* const chunks[2] = {warp_tile + Tile::offset(i / PAIRS, i % PAIRS * 2),
+                                          warp_tile + Tile::offset(i / PAIRS, i % PAIRS * 2 + 1)};
+        Vector<uint32_t, 4> big[2], small[2];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) parts.set(e, chunk[e]);
-        *reinterpret_cast<uint4*>(place) = make_uint4(parts.big[0], parts.big[1], parts.big[2], parts.big[3]);
-        *reinterpret_cast<uint4*>(place + Tile::bytes(BLOCK_M)) =
-            make_uint4(parts.small[0], parts.small[1], parts.small[2], parts.small[3]);
+        for (int half = 0; half < 2; ++half) big[half] = *reinterpret_cast<const Vector<uint32_t, 4>*>(chunks[half]);
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+            const uint32_t bits[4] = {big[0].at[t], 0, big[1].at[t], 0};
+            OperandA parts;
+            parts.set(bits);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                big[half].at[t] = parts.big[2 * half];
+                small[half].at[t] = parts.small[2 * half];
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            *reinterpret_cast<Vector<uint32_t, 4>*>(chunks[half]) = big[half];
+            *reinterpret_cast<Vector<uint32_t, 4>*>(chunks[half] + Tile::bytes(BLOCK_M)) = small[half];
+        }
     }
     __syncwarp();
 }
@@ -92,15 +108,18 @@ __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], c
     float rest[M_TILES][N_TILES][4] = {};
 #pragma unroll UNROLL
     for (int step = 0; step < HS / 8; ++step) {
-        Tf32A a[M_TILES];
+        OperandA a[M_TILES];
         queries.read(a, step);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             uint32_t both[4];
             ldmatrix(both, Tile::advance(row, 2 * step) + Tile::bytes(8 * n));
-            Tf32B b[2];
+            OperandB b[2];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) b[i / 2].set(i % 2, __uint_as_float(both[i]));
+            for (int i = 0; i < 2; ++i) {
+                const uint32_t bits[2] = {both[2 * i], both[2 * i + 1]};
+                b[i].set(bits);
+            }
             multiply_tf32x3(sum, rest, n, a, b);
         }
     }
@@ -151,12 +170,15 @@ __device__ __forceinline__ void soften(float (&s)[M_TILES][N_TILES][4], OnlineRo
 }
 
 /// P for 8 keys as A operands: where D lies, with neighbouring keys 4 apart in the depth of the product.
-__device__ __forceinline__ void split_weights(Tf32A (&a)[M_TILES], const float (&p)[M_TILES][N_TILES][4], int n)
+__device__ __forceinline__ void split_weights(OperandA (&a)[M_TILES], const float (&p)[M_TILES][N_TILES][4], int n)
 {
 #pragma unroll
-    for (int m = 0; m < M_TILES; ++m)
+    for (int m = 0; m < M_TILES; ++m) {
+        uint32_t bits[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) a[m].set(i, p[m][n][i % 2 * 2 + i / 2]);
+        for (int i = 0; i < 4; ++i) bits[i] = __float_as_uint(p[m][n][i % 2 * 2 + i / 2]);
+        a[m].set(bits);
+    }
 }
 
 /// O = factor * O + P V for the keys of a tile. Tensor cores truncate their sums, so each tile's product begins at 0 and
@@ -165,7 +187,7 @@ __device__ __forceinline__ void add_values(float (&o)[M_TILES][D_TILES][4], cons
                                            const float (&p)[M_TILES][N_TILES][4], const Values& values,
                                            const unsigned char* tile)
 {
-    Tf32A a[N_TILES][M_TILES];
+    OperandA a[N_TILES][M_TILES];
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) split_weights(a[n], p, n);
 #pragma unroll
@@ -173,7 +195,7 @@ __device__ __forceinline__ void add_values(float (&o)[M_TILES][D_TILES][4], cons
         float part[M_TILES][GROUP][4] = {};
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) {
-            Tf32B b[GROUP];
+            OperandB b[GROUP];
 #pragma unroll
             for (int d = 0; d < GROUP; ++d) values.read(b[d], tile + Tile::bytes(8 * n), first + d);
             multiply_tf32x3(part, 0, a[n], b);

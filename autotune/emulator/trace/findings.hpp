@@ -44,7 +44,7 @@ struct Stat {
   uint32_t pc;
   uint32_t launch;
   uint32_t operation;
-  uint32_t bytes;      // of one lane's access
+  uint32_t bytes;      // of one lane's access; of a tensor-core product: multiply-adds of the warp
   uint64_t requests;   // by warps
   uint64_t lanes;      // that took part
   uint64_t sectors, ideal_sectors;        // global memory: 32 bytes each

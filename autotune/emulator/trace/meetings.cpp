@@ -1,4 +1,5 @@
 // Barriers and warp operations: what they order, and what is wrong with them.
+#include <stdio.h>
 #include <string.h>
 
 #include "access.hpp"
@@ -18,17 +19,27 @@ Operation warp_operation_called(const char* name) {
   return other_warp;
 }
 
+// Multiply-adds of a warp's `mma.m16n8k8`; a bare `mma` is m16n8k16.
+uint16_t products_of(const char* name) {
+  unsigned m = 16, n = 8, k = 16;
+  sscanf(name, "mma.m%un%uk%u", &m, &n, &k);
+  return static_cast<uint16_t>(m * n * k);
+}
+
 }  // namespace
 
 // Names are literals: what was found for one holds for its address.
-Operation Tracer::operation_called(const char* name) {
+const Tracer::Named& Tracer::operation_called(const char* name) {
   Named& known = named_[reinterpret_cast<uintptr_t>(name) / 16 % (sizeof named_ / sizeof *named_)];
-  if (known.name != name) known = {name, warp_operation_called(name)};
-  return known.operation;
+  if (known.name != name) {
+    known = {name, warp_operation_called(name), 0};
+    if (known.operation == tensor) known.size = products_of(name);
+  }
+  return known;
 }
 
-void Tracer::log_meeting(const Thread& thread, Operation operation, uint32_t pc) {
-  if (full_) requests_.log(index_of(thread), {0, pc, 0, static_cast<uint16_t>(operation)});
+void Tracer::log_meeting(const Thread& thread, Operation operation, uint32_t pc, uint16_t size) {
+  if (full_) requests_.log(index_of(thread), {0, pc, size, static_cast<uint16_t>(operation)});
 }
 
 void Tracer::arrive(Barrier& barrier, const Thread& thread, bool waits, const void* pc) {
@@ -69,8 +80,9 @@ void Tracer::complete(Barrier& barrier, Block& block) {
 }
 
 void Tracer::arrive(const Thread& thread, const char* name, const void* pc) {
-  Operation operation = operation_called(name);
-  if (operation != matrix_load) log_meeting(thread, operation, place(pc));  // an ldmatrix's read has been logged
+  const Named& called = operation_called(name);
+  if (called.operation != matrix_load)  // an ldmatrix's read has been logged
+    log_meeting(thread, called.operation, place(pc), called.size);
 }
 
 void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
@@ -86,7 +98,7 @@ void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
     found.mask = operation.mask;
     session.add(found);
   }
-  if (operation_called(operation.name) == warp_barrier) order_.meet(index, operation.arrived);
+  if (operation_called(operation.name).operation == warp_barrier) order_.meet(index, operation.arrived);
   if (full_ && operation.arrived == (real & ~warp.exited)) requests_.merge(index / 32);
 }
 

@@ -95,9 +95,14 @@ class Tracer {
   void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset);
   void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset, const Earlier& earlier);
   void log(const Touch& touch, Operation operation);
-  void log_meeting(const Thread& thread, Operation operation, uint32_t pc);
+  void log_meeting(const Thread& thread, Operation operation, uint32_t pc, uint16_t size = 0);
   void find_code();
-  Operation operation_called(const char* name);  // of a warp
+  struct Named {
+    const char* name;
+    Operation operation;
+    uint16_t size;  // of a tensor-core product: its multiply-adds
+  };
+  const Named& operation_called(const char* name);  // of a warp
 
   Worker& worker_;
   Thread* const* current_ = nullptr;  // of the OS thread
@@ -119,10 +124,6 @@ class Tracer {
     bool last_waits;                    // the one that arrived last
   };
   Phase phases_[16];                    // of each barrier: where its first thread arrived
-  struct Named {
-    const char* name;
-    Operation operation;
-  };
   Named named_[16] = {};
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
   std::vector<bool> known_blocks_;      // whose writes this block may rely on
