@@ -25,19 +25,19 @@ Kind = Literal[
 _OPCODES: dict[int, tuple[Pipe, Kind]] = {
     **dict.fromkeys((0x20, 0x21, 0x23), ("fma", "fp32")),  # FMUL FADD FFMA
     **dict.fromkeys((0x24, 0x25, 0x26, 0x27), ("integer multiply", "")),  # IMAD
-    **dict.fromkeys((0x30, 0x31, 0x32), ("half", "")),  # HADD2 HFMA2 HMUL2
+    **dict.fromkeys((0x30, 0x31, 0x32, 0x35), ("half", "")),  # HADD2 HFMA2 HMUL2
     **dict.fromkeys((0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x10, 0x11, 0x12, 0x13, 0x14), ("alu", "")),
-    **dict.fromkeys((0x16, 0x17, 0x19, 0x1A, 0x1C, 0x36, 0x3E, 0x45, 0x46, 0x48, 0x76), ("alu", "")),
+    **dict.fromkeys((0x0F, 0x16, 0x17, 0x19, 0x1A, 0x1C, 0x36, 0x3E, 0x45, 0x46, 0x48, 0x76), ("alu", "")),
     0x3C: ("tensor", "tensor"),  # HMMA
     **dict.fromkeys((0x104, 0x105, 0x106), ("special", "")),  # F2F F2I I2F
     0x108: ("special", "exponential"),  # MUFU
     **dict.fromkeys((0x3B, 0x184), ("exchange", "shared load")),  # LDSM LDS
-    **dict.fromkeys((0x188, 0x18C, 0x18D), ("exchange", "shared store")),  # STS ATOMS ATOMS.CAST
+    **dict.fromkeys((0x44, 0x188, 0x18C, 0x18D), ("exchange", "shared store")),  # STSM STS ATOMS ATOMS.CAST
     0x189: ("exchange", "shuffle"),  # SHFL
     0x06: ("", "shuffle"),  # VOTE
     0x181: ("load", "global load"),  # LDG
     0x1AE: ("copy", "async copy"),  # LDGSTS
-    **dict.fromkeys((0x186, 0x18E, 0x1A6, 0x1A8, 0x1A9, 0x1AA), ("store", "global store")),  # STG RED REDG ATOMG
+    **dict.fromkeys((0x186, 0x18E, 0x1A3, 0x1A6, 0x1A8, 0x1A9), ("store", "global store")),  # STG RED REDG ATOMG
     **dict.fromkeys((0x183, 0x187), ("exchange", "local")),  # LDL STL: spilled registers, which the L1 cache keeps
     0x1AF: ("", "commit copies"),  # LDGDEPBAR
     0x11A: ("", "wait for copies"),  # DEPBAR
@@ -49,6 +49,7 @@ _OPCODES: dict[int, tuple[Pipe, Kind]] = {
 }
 _BRANCH = 0x147
 _FUSED = 0x23  # FFMA
+_MATRICES = (0x3B, 0x44)  # LDSM STSM
 _PRODUCT = 0x3C  # HMMA
 _MUFU_COUNTED = (0, 1, 2, 3, 9)  # cosine, sine, 2^x, logarithm, tanh; the others are part of divisions and roots
 _NOBODY = 15  # the guard @!PT
@@ -125,8 +126,8 @@ def _amount(opcode: int, word: int) -> float:
 
 
 def _words(opcode: int, word: int) -> int:
-    """Loads and stores say their width; a matrix load its number of 8x8 matrices, a word of each lane each."""
-    if opcode == 0x3B:
+    """Loads and stores say their width; those of matrices how many of 8x8, a word of each lane each."""
+    if opcode in _MATRICES:
         return (1, 2, 4, 4)[word >> 72 & 3]
     width = word >> 73 & 7
     return {5: 2, 6: 4}.get(width, 1)

@@ -37,6 +37,10 @@ def test_loads_and_stores() -> None:
     assert (quad.pipe, quad.kind, quad.words, quad.sets, quad.frees) == ("exchange", "shared load", 4, 2, 1)
     matrices = one(0x000E620000000200, 0x00000000D0CC783B)  # LDSM.16.M88.4 R204, [R208]
     assert (matrices.kind, matrices.words) == ("shared load", 4)
+    laid_out = one(0x010FE80000000200, 0x0000000800007844)  # STSM.16.M88.4 [R0], R8
+    assert (laid_out.kind, laid_out.words) == ("shared store", 4)
+    atomic = one(0x0001E8000C10F388, 0x00000009040079A6)  # REDG.E.ADD.F32
+    assert (atomic.pipe, atomic.kind) == ("store", "global store")
     short = one(0x000EA2000C1E1500, 0x000000080C0A8981)  # @!P0 LDG.E.U16
     assert (short.pipe, short.kind, short.words, short.sets, short.conditional) == ("load", "global load", 1, 2, True)
     copy = one(0x0003E20008101C48, 0x000000000A157FAE)  # LDGSTS.E.BYPASS.128
