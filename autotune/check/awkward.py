@@ -73,15 +73,26 @@ _TABLES = {
 
 
 def awkward_problems(op: str) -> tuple[Problem, ...]:
-    """For a built-in op; those that its own rules exclude are left out."""
+    """For a built-in op, without those that its rules exclude. Choices that its table leaves open vary, too."""
     found = []
     known = get_op(op)
-    for fields in _TABLES[op]() if op in _TABLES else _any(known):
-        try:
-            found.append(known.problem(**fields))
-        except ProblemError:
-            continue
+    for i, fields in enumerate(_TABLES[op]() if op in _TABLES else _any(known)):
+        for given in ({**fields, **_left_open(known, fields, i)}, fields):
+            try:
+                found.append(known.problem(**given))
+                break
+            except ProblemError:
+                continue
     return tuple(found)
+
+
+def _left_open(op: Op, fields: Fields, i: int) -> dict[str, Any]:
+    """Choices and groups that a row of a table does not name: the i-th of each."""
+    left = [field for field in op.fields if field.name not in fields]
+    found: dict[str, Any] = {
+        field.name: field.choices[i % len(field.choices)] for field in left if field.kind == "choice"
+    }
+    return found | {field.name: (1, 2)[i // 2 % 2] for field in left if field.name == "group"}
 
 
 def awkward_tasks(template: Template, spec: DeviceSpec, count: int, seed: int) -> Iterator[TraceTask]:
