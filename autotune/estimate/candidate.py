@@ -37,9 +37,10 @@ class Estimated:
             {**asdict(resources), "blocks_per_sm": found.blocks_per_sm, "limited_by": found.limiter}
             for resources, found in zip(self.resources, self.occupancies, strict=True)
         ]
+        launches = [{**asdict(launch), "waiting": launch.waiting} for launch in self.estimate.launches]
         return {
-            **self.estimate.to_json(), "title": self.spec.title, "method": self.estimate.timing.method,
-            "kernels": kernels,
+            **self.estimate.to_json(), "launches": launches, "title": self.spec.title,
+            "method": self.estimate.timing.method, "kernels": kernels,
         }  # fmt: skip
 
 

@@ -9,7 +9,13 @@ import autotune
 from autotune.check import check, check_all
 from autotune.check.sampling import sample_blocks
 from autotune.cli.main import run
+from autotune.devices.gpus import gpu
 from autotune.errors import NoFeasibleConfiguration, UsageError
+from autotune.ops.registry import get_op
+from autotune.space import Space
+from autotune.store import open_store
+from autotune.template import find_template
+from tests.cpu.store_records import H200, ok
 
 HINTED = Path(__file__).with_name("hinted.cu.j2")
 HOSTILE = Path(__file__).with_name("hostile.cu.j2")
@@ -93,6 +99,25 @@ def test_what_an_estimate_tells() -> None:
     assert data["ms"] == checked.estimated.estimate.ms >= 1e3 * 2 * 2048**2 * 4 / 4.8e12
     assert data["method"].startswith("estimate")
     assert data["intensity"] == 0.0
+
+
+def test_a_record_is_estimated_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem, family = get_op("permute").problem(B=1, NH=2, T=64), find_template("permute", "copy")
+    space = Space(family, problem, gpu("h200"))
+    with open_store(tmp_path / "own.db") as store:
+        number = store.record(H200, problem, space.candidate(space.default()), "0" * 16, ok(1.0))
+    assert run(["show", str(number), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"] is None
+    assert run(["show", str(number), "--target", "a100", "--json"]) == 0
+    estimate = json.loads(capsys.readouterr().out)["estimate"]
+    (launch,), (kernel,) = estimate["launches"], estimate["kernels"]
+    assert (estimate["device"], estimate["bound"], launch["kernel"]) == ("a100", "memory", kernel["kernel"])
+    assert isinstance(launch["waiting"], bool)
+    assert kernel["spill_bytes"] == 0
+    assert run(["show", str(number), "--estimate"]) == 0
+    said = capsys.readouterr().out
+    assert "ms on NVIDIA H200 by a model, not measured; memory-bound" in said
+    assert "occupancy" in said
 
 
 def test_no_estimate_says_why() -> None:
