@@ -1,0 +1,54 @@
+"""The fp32 tensor core family of the backward pass compiles without a warning wherever it says it runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.build.cache import BuildCache
+from autotune.build.nvcc import ARCHITECTURES, build_cubin
+from autotune.devices.gpus import gpu
+from autotune.ops.registry import get_op
+from autotune.render import render
+from autotune.space import Space
+from autotune.template import find_template
+from autotune.values import Value
+from tests.build.test_forward_compiles import GPU_OF, compile_strictly
+
+BACKWARD = get_op("backward")
+FAMILY = find_template("backward", "flash_tf32x3")
+
+
+@pytest.mark.parametrize("arch", [arch for arch in ARCHITECTURES if arch != "sm_75"])
+def test_compiles_without_warnings(arch: str, tmp_path: Path) -> None:
+    """A random configuration; head size and mask change with the architecture."""
+    turn, spec = ARCHITECTURES.index(arch), gpu(GPU_OF[arch])
+    problem = BACKWARD.problem(HS=(64, 128, 32, 96)[turn % 4], dtype="fp32", causal=turn % 2 == 0)
+    config = Space(FAMILY, problem, spec).sample(np.random.default_rng(turn))
+    assert compile_strictly(render(FAMILY, problem, config, spec), arch, tmp_path) == "", config
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"DQ_ACCUMULATE": "separate", "PEEL": True, "REVERSE": True, "CHUNK": 16, "BLOCK_N": 64},
+        {"OWN_TILES": 2, "UNROLL": 4, "CHUNK": 16, "STAGES": 1, "GRID_MAP": "x=matrix,y=head,z=batch"},
+    ],
+)
+def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Path) -> None:
+    """Each renders other code."""
+    problem, spec = BACKWARD.problem(HS=64, dtype="fp32"), gpu("h200")
+    space = Space(FAMILY, problem, spec)
+    config = {**space.default(), **changes}
+    assert space.contains(config), space.why_not(config)
+    assert compile_strictly(render(FAMILY, problem, config, spec), spec.arch, tmp_path) == ""
+
+
+@pytest.mark.parametrize("HS", [64, 128])
+def test_the_default_does_not_spill(HS: int, tmp_path: Path) -> None:
+    problem, spec = BACKWARD.problem(HS=HS, dtype="fp32"), gpu("h200")
+    source = render(FAMILY, problem, Space(FAMILY, problem, spec).default(), spec)
+    artifact = build_cubin(source, spec.arch, BuildCache(tmp_path))
+    assert {report.kernel for report in artifact.kernels} == set(source.plan.kernels)
+    for report in artifact.kernels:
+        assert (report.spill_bytes, report.stack_bytes) == (0, 0), report.kernel

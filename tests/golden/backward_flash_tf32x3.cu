@@ -1,0 +1,292 @@
+// autotune: backward/flash_tf32x3: tiles on tensor cores in fp32, each product as three of tf32 (3xTF32); gradients transposed, so that P and dS feed their products from registers
+// problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
+// configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
+// hash:          1a447855b7771250
+
+#include "common/async_copy.cuh"
+#include "common/gradient.cuh"
+#include "common/gradient_tf32.cuh"
+#include "common/ldmatrix.cuh"
+#include "common/mma_tf32.cuh"
+#include "common/score.cuh"
+#include "common/shared_tile.cuh"
+#include "common/softmax.cuh"
+#include "common/tile_copy.cuh"
+#include "common/types.cuh"
+#include "common/view.cuh"
+
+constexpr int HS = 64;
+constexpr bool CAUSAL = true;
+constexpr int OWN_TILES = 1;      // tiles of 16 rows that a warp owns
+constexpr int MIN_BLOCKS = 1;     // a multiprocessor, asked of the register allocator
+constexpr int BLOCK_N = 128;      // keys a block
+constexpr int BLOCK_M = 32;       // queries a step
+constexpr int CHUNK = 32;         // of them a warp works on at once
+constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory
+constexpr int UNROLL = 16;        // steps of 8 columns of the head, in S and dP
+constexpr bool REVERSE = false;     // from the last step to the first
+constexpr int ROW_THREADS = 256;  // a block of the kernels that work row by row
+constexpr int ROW_LANES = 16;      // of them a row
+
+constexpr int WARPS = BLOCK_N / OWN_TILES / 16;
+constexpr int THREADS = 32 * WARPS;
+constexpr int C_TILES = CHUNK / 8;  // tiles of 8 in a chunk
+constexpr int NONE_SEEN = 1 << 30;
+static_assert(BLOCK_M / 2 <= THREADS, "a copy of two queries' sums is a thread's");
+
+using Tile = FloatTile<HS, true>;
+using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
+using Gradients = TransposedGradients<HS, OWN_TILES>;
+
+using Pairs = PairTile<BLOCK_M>;  // dS, transposed: keys by queries
+constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
+constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
+constexpr int DQ_ROWS = BLOCK_M / DQ_WARPS_M;   // queries a warp
+constexpr int DQ_TILES = HS / DQ_WARPS_D / 16;  // tiles of 16 columns a warp, taken by turns where addresses allow it
+constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
+using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, DQ_ROWS / 8>;
+
+/// What the forward pass left of a query, for the backward pass.
+struct RowSums {
+    float lse;    // in base 2; +inf, which makes all its weights 0, for a query without keys or past the last one
+    float delta;  // sum of dO * O
+};
+
+/// What all blocks work on.
+struct Operands {
+    View<float, 4> q;
+    View<float, 4> k;
+    View<float, 4> v;
+    View<float, 4> dout;
+    const RowSums* row_sums;  // of `rows` queries a head
+    int NH;
+    int NH_kv;
+    int T;
+    int T_kv;
+    int rows;
+    float scale;
+
+    __device__ __forceinline__ const RowSums* sums_of(int batch, int head, int query) const
+    {
+        return row_sums + (static_cast<long long>(batch) * NH + head) * rows + query;
+    }
+};
+
+/// Starts to copy ROWS rows of a head from row `first` on; rows from `rows` on become 0.
+template <int ROWS>
+__device__ __forceinline__ void copy_rows(const TileCopier<Tile, THREADS>& copier, unsigned char* tile,
+                                          const View<float, 4>& tensor, int batch, int head, int first, int rows,
+                                          bool vectors)
+{
+    copier.copy<ROWS>(tile, copier.start(tensor, matrix_of(tensor, batch, head), first), tensor, rows - first, vectors);
+}
+
+/// delta and the log-sum-exp in base 2 of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __restrict__ lse,
+          float* __restrict__ row_sums, View<float, 4> dq, int NH, int T, int rows)
+{
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    const float delta = dot_of_rows<HS, 4, ROW_LANES>(out, dout, place, place.t < T);
+    if (place.t >= rows) return;
+    if (threadIdx.x % ROW_LANES == 0) {
+        const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
+        const bool sees_keys = log_sum != minus_infinity();
+        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
+            RowSums{sees_keys ? log_sum * LOG2_E : -minus_infinity(), sees_keys ? delta : 0.0f};
+    }
+    if (place.t >= T) return;
+    const bool vectors = allows_vectors<4>(dq);
+    const float zeros[4] = {};
+    for (int col = threadIdx.x % ROW_LANES * 4; col < HS; col += ROW_LANES * 4)
+        store_row(row_of(dq, place), dq.stride[3], col, zeros, vectors);
+}
+
+/// dK and dV of BLOCK_N keys from `key` on, summed over all queries that see them and over the query heads that share
+/// them; adds their share of dQ.
+__device__ __forceinline__ void key_gradients_of(const Operands& in, const View<float, 4>& dk,
+                                                 const View<float, 4>& dv, const View<float, 4>& dq, int batch,
+                                                 int head_kv, int key, unsigned char* smem)
+{
+    unsigned char* const k_tile = smem;
+    unsigned char* const v_tile = k_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const q_tiles = v_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const dout_tiles = q_tiles + STAGES * Tile::bytes(BLOCK_M);
+    unsigned char* const ds_tile = dout_tiles + STAGES * Tile::bytes(BLOCK_M);
+    unsigned char* const sums_tiles = ds_tile + Pairs::bytes(BLOCK_N);
+
+    const int heads = in.NH / in.NH_kv;  // that share the keys
+    const int head_begin = head_kv * heads;
+
+    const Scores<CAUSAL> scores(in.T, in.T_kv, in.scale);
+    // Tiles of queries that see a key of this block. In the first of them some pairs are hidden; in all of them if some
+    // of the block's keys do not exist.
+    const int query_begin = scores.first_query(key) / BLOCK_M * BLOCK_M;
+    const int tiles = query_begin < in.T ? (in.T - query_begin + BLOCK_M - 1) / BLOCK_M : 0;
+    const int query_full = scores.first_query(key + BLOCK_N - 1);  // from here on all keys are seen
+    const int masked_tiles =
+        key + BLOCK_N > in.T_kv ? tiles : min(tiles, (query_full - query_begin + BLOCK_M - 1) / BLOCK_M);
+    const auto first_query = [&](int tile) { return query_begin + (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
+
+    const TileCopier<Tile, THREADS> copier;
+    const bool vectors_q = allows_vectors<4>(in.q);
+    const bool vectors_dout = allows_vectors<4>(in.dout);
+    const auto copy = [&](int head, int tile, int stage) {
+        if (head < head_begin + heads) {
+            const int query = first_query(tile);
+            const int offset = stage * Tile::bytes(BLOCK_M);
+            const int b = computed_anew(batch);
+            copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, b, head, query, in.T, vectors_q);
+            copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, b, head, query, in.T, vectors_dout);
+            const SharedAddress sums = shared_address(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
+            const int pair = threadIdx.x;  // of queries, whose sums are one copy
+            if (pair < BLOCK_M / 2) copy_async(sums + 16 * pair, in.sums_of(b, head, query + 2 * pair), true);
+        }
+        commit_copies();
+    };
+    const auto copy_after = [&](int head, int tile, int stage) {
+        const bool last = tile + 1 == tiles;
+        copy(last ? head + 1 : head, last ? 0 : tile + 1, stage);
+    };
+
+    copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.k));
+    copy_rows<BLOCK_N>(copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.v));
+    commit_copies();
+    if (tiles > 0) copy(head_begin, 0, 0);
+
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int warp_row = warp * 16 * OWN_TILES;                                // this warp's first key in the block
+    const int own_rows = Tile::bytes(warp_row) + ldmatrix_rows_first<Tile>();  // this lane's in K and V, for ldmatrix
+    const int cols_first = ldmatrix_cols_first<Tile>();                        // and in Q and dO
+    const auto pairs = ColumnPairs<Tile>::in_order();
+    Gradients dk_rows = {};
+    Gradients dv_rows = {};
+
+    // Hides the queries that do not see a key, in a chunk from `query` on.
+    const auto mask = [&](Products& s, int query) {
+        const int first_own = computed_anew(key + warp_row + lane / 4);
+#pragma unroll
+        for (int m = 0; m < OWN_TILES; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int own = first_own + 16 * m + 8 * half;
+                const int hidden = own < in.T_kv ? scores.first_query(own) - query : NONE_SEEN;
+#pragma unroll
+                for (int n = 0; n < C_TILES; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (8 * n + lane % 4 * 2 + e < hidden) s[m][n][2 * half + e] = minus_infinity();
+            }
+    };
+
+    // Writes dS of a chunk from query `first` of the tile on.
+    const int place = Pairs::place_of_lane();
+    const auto write_pairs = [&](const Products& ds, int first) {
+#pragma unroll
+        for (int m = 0; m < OWN_TILES; ++m)
+            Pairs::write(ds_tile + Pairs::bytes(warp_row + 16 * m), place, ds[m], first / 8);
+    };
+
+    // dQ of the tile: this warp's queries and columns, the block's first `keys` keys. What it needs is computed at each
+    // step: registers are scarcer than instructions.
+    const auto add_dq = [&](int head, int query, int keys) {
+        const unsigned thread = computed_anew(threadIdx.x);
+        const int dq_row = thread / 32 / DQ_WARPS_D * DQ_ROWS;
+        const int dq_col = thread / 32 % DQ_WARPS_D * (DQ_STEP == 1 ? 16 * DQ_TILES : 16);
+        const Share share(thread, dq_row, dq_col);
+        Share::Sums sum = {};
+        Share::Sums rest = {};
+#pragma unroll 1
+        for (int own = 0; own < keys; own += 32)
+#pragma unroll
+            for (int i = 0; i < 32; i += 16)
+                share.multiply(sum, rest, ds_tile + Pairs::bytes(own + i), k_tile + Tile::bytes(own + i));
+        add_tiles(sum, rest);
+        float* const rows = matrix_of(dq, computed_anew(batch), head) + (query + dq_row) * dq.stride[2];
+        Share::add(rows + dq_col * dq.stride[3], dq, in.T - query - dq_row, sum, in.scale);
+    };
+
+    int stage = 0;
+    const auto attend = [&](int head, int tile, auto masked) {
+        const int query = first_query(tile);
+        wait_for_copies<0>();
+        __syncthreads();  // the step's tiles are there, and those of the step before have been read
+        copy_after(head, tile, stage ^ 1);
+        const unsigned char* const q_tile = q_tiles + stage * Tile::bytes(BLOCK_M);
+        const unsigned char* const dout_tile = dout_tiles + stage * Tile::bytes(BLOCK_M);
+        const float4* const sums = reinterpret_cast<const float4*>(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
+#pragma unroll 1
+        for (int first = 0; first < BLOCK_M; first += CHUNK) {
+            if (masked && query + first + CHUNK <= scores.first_query(key + warp_row)) {  // none sees a key of the warp
+                const Products zeros = {};
+                write_pairs(zeros, first);
+                continue;
+            }
+            Products s;
+            Products ds;
+            multiply_head_tf32<Tile, UNROLL>(s, shared_address(k_tile), own_rows,
+                                             shared_address(q_tile) + Tile::bytes(first), cols_first);
+            multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
+                                             shared_address(dout_tile) + Tile::bytes(first), cols_first);
+            if (masked) mask(s, query + first);
+#pragma unroll
+            for (int n = 0; n < C_TILES; ++n) {  // S becomes P, dP becomes dS
+                const float4 both = sums[(first + 8 * n) / 2 + lane % 4];  // of two neighbouring queries
+#pragma unroll
+                for (int m = 0; m < OWN_TILES; ++m)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        s[m][n][e] = scores.weight(s[m][n][e], e % 2 ? both.z : both.x);
+                        ds[m][n][e] = s[m][n][e] * (ds[m][n][e] - (e % 2 ? both.w : both.y));
+                    }
+            }
+            write_pairs(ds, first);
+            multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
+            multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
+        }
+        __syncthreads();  // dS is there
+        stage ^= 1;
+        add_dq(head, query, masked ? min(BLOCK_N, scores.keys_seen(query + BLOCK_M - 1) - key) : BLOCK_N);
+    };
+
+#pragma unroll 1
+    for (int head = head_begin; head < head_begin + heads; ++head) {
+#pragma unroll 1
+        for (int tile = 0; tile < tiles; ++tile)
+            attend(head, tile, tile < masked_tiles);
+    }
+
+    wait_for_copies<0>();
+    const int own = key + warp_row;
+    write_transposed_rows(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows, in.scale);
+    write_transposed_rows(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows, 1.0f);
+}
+
+/// dK and dV, and dQ added up; a block is BLOCK_N keys of a key head.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 4> dout,
+              const float* __restrict__ row_sums, View<float, 4> dk, View<float, 4> dv, View<float, 4> dq, int NH,
+              int NH_kv, int T, int T_kv, int rows, float scale)
+{
+    extern __shared__ __align__(128) unsigned char smem[];
+    const Operands in = {q, k, v, dout, reinterpret_cast<const RowSums*>(row_sums), NH, NH_kv, T, T_kv, rows, scale};
+    const int batch = blockIdx.x / NH_kv;
+    const int head_kv = blockIdx.x % NH_kv;
+    const int block = blockIdx.y;  // the first keys have the most queries
+    key_gradients_of(in, dk, dv, dq, batch, head_kv, block * BLOCK_N, smem);
+}
+
+// buffer q: 3145728 fp32, input
+// buffer k: 3145728 fp32, input
+// buffer v: 3145728 fp32, input
+// buffer out: 3145728 fp32, input
+// buffer lse: 49152 fp32, input
+// buffer dout: 3145728 fp32, input
+// buffer dq: 3145728 fp32, output
+// buffer dk: 3145728 fp32, output
+// buffer dv: 3145728 fp32, output
+// buffer row_sums: 98304 fp32, workspace
+// launch row_delta grid=(64, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq, NH, T, ROWS)
+// launch key_gradients grid=(48, 8, 1) block=(256, 1, 1) smem=115200 (q, k, v, dout, row_sums, dk, dv, dq, NH, NH_kv, T, T_kv, ROWS, scale)
