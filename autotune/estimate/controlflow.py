@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.estimate.sass import Instruction
+from autotune.estimate.sass import ENDING, Instruction
 
 Code = Sequence[Instruction]
 
@@ -35,24 +35,42 @@ class Loop:
 
 
 def blocks_of(code: Code) -> tuple[Block, ...]:
-    """The basic blocks, in the code's order."""
+    """The basic blocks, in the code's order. A function that is called is part of no block's way: it returns behind.
+
+    Before Hopper nvcc also writes jumps as calls; those lead to the warp's end, not to a return.
+    """
     begins = {0}
     for place, instruction in enumerate(code):
-        if instruction.kind in ("branch", "exit"):
+        if instruction.kind in ENDING:
             begins.add(place + 1)
         if instruction.target is not None:
             begins.add(instruction.target)
     order = sorted(place for place in begins if 0 <= place < len(code))
-    number = {begin: i for i, begin in enumerate(order)}
-    return tuple(_block(code, begin, end, number) for begin, end in zip(order, [*order[1:], len(code)], strict=True))
+    number: dict[int | None, int] = {begin: i for i, begin in enumerate(order)}
+    bounds = zip(order, [*order[1:], len(code)], strict=True)
+    returning = [_block(code, begin, end, number, jumps=False) for begin, end in bounds]
+    after = [(*block.after, *_called(code, block, number)) for block in returning]
+    found = []
+    for block in returning:
+        reached = _reached(_called(code, block, number), after.__getitem__, ())
+        jumps = any(code[returning[i].end - 1].kind == "exit" for i in reached)
+        found.append(_block(code, block.begin, block.end, number, jumps=True) if jumps else block)
+    return tuple(found)
 
 
-def _block(code: Code, begin: int, end: int, number: Mapping[int, int]) -> Block:
+def _called(code: Code, block: Block, number: Mapping[int | None, int]) -> list[int]:
+    last = code[block.end - 1]
+    return [number[last.target]] if last.kind == "call" and last.target in number else []
+
+
+def _block(code: Code, begin: int, end: int, number: Mapping[int | None, int], *, jumps: bool) -> Block:
+    """`jumps`: a call at the end is one."""
     last = code[end - 1]
-    after = [number[place] for place in (last.target,) if place is not None and place in number]
-    if end in number and (last.kind not in ("branch", "exit") or last.conditional):
+    leaves = last.kind in ("branch", "exit", "return") or jumps
+    after = [number[last.target]] if last.target in number and (last.kind == "branch" or jumps) else []
+    if end in number and (not leaves or last.conditional):
         after.append(number[end])
-    return Block(begin, end, tuple(dict.fromkeys(after)), last.kind == "exit" or not after)
+    return Block(begin, end, tuple(dict.fromkeys(after)), last.kind in ("exit", "return") or not after)
 
 
 def live_blocks(blocks: Sequence[Block], never: Collection[int]) -> list[int]:

@@ -17,10 +17,13 @@ Pipe = Literal["", "fma", "integer multiply", "half", "alu", "special", "tensor"
 """Where an instruction goes. `exchange`: shared memory, L1 and shuffles; `load`, `copy`, `store`: memory beyond."""
 
 Kind = Literal[
-    "", "branch", "call", "exit", "barrier", "wait for copies", "commit copies", "fp32", "exponential", "tensor",
-    "shared load", "shared store", "global load", "async copy", "global store", "shuffle", "local",
+    "", "branch", "call", "exit", "return", "barrier", "wait for copies", "commit copies", "fp32", "exponential",
+    "tensor", "shared load", "shared store", "global load", "async copy", "global store", "shuffle", "local",
 ]  # fmt: skip
 """What an instruction does, as far as it matters for control flow or is counted on the emulator, too."""
+
+ENDING: tuple[Kind, ...] = ("branch", "call", "exit", "return")
+"""After these control may go on elsewhere."""
 
 _OPCODES: dict[int, tuple[Pipe, Kind]] = {
     **dict.fromkeys((0x20, 0x21, 0x23), ("fma", "fp32")),  # FMUL FADD FFMA
@@ -45,9 +48,10 @@ _OPCODES: dict[int, tuple[Pipe, Kind]] = {
     0x147: ("", "branch"),  # BRA
     0x149: ("", "branch"),  # BRX: where to is not known
     0x144: ("", "call"),
-    **dict.fromkeys((0x14D, 0x150), ("", "exit")),  # EXIT RET
+    0x14D: ("", "exit"),
+    0x150: ("", "return"),
 }
-_BRANCH = 0x147
+_BRANCH, _CALL = 0x147, 0x144
 _FUSED = 0x23  # FFMA
 _MATRICES = (0x3B, 0x44)  # LDSM STSM
 _PRODUCT = 0x3C  # HMMA
@@ -66,7 +70,7 @@ class Instruction:
     amount: float  # of `kind`: 2 for a fused multiply-add, a half for a product of half the depth, else 1
     words: int  # of 4 bytes that a lane of a load or store moves
     conditional: bool  # control may also go on behind it
-    target: int | None  # of a branch: number of an instruction
+    target: int | None  # of a branch or call: number of an instruction
     stall: int  # clocks until the warp's next instruction
     sets: int | None  # scoreboard that waits for the result
     frees: int | None  # scoreboard that waits until the operands are read
@@ -104,7 +108,7 @@ def decode(section: bytes, compute_capability: int) -> tuple[Instruction, ...]:
 def _instruction(word: int, place: int, compute_capability: int) -> Instruction:
     opcode, guard = word & 0x1FF, word >> 12 & 15
     pipe, kind = _OPCODES.get(opcode, ("", ""))
-    if guard == _NOBODY and kind not in ("branch", "exit"):
+    if guard == _NOBODY and kind not in ENDING:
         pipe, kind = "", ""
     if opcode == 0x108 and word >> 74 & 15 not in _MUFU_COUNTED:
         kind = ""
@@ -141,7 +145,7 @@ def _conditional(opcode: int, guard: int, word: int) -> bool:
 
 
 def _target(opcode: int, word: int, place: int, compute_capability: int) -> int | None:
-    if opcode != _BRANCH or word >> 32 & 3 in _DIVERGED:
+    if opcode not in (_BRANCH, _CALL) or (opcode == _BRANCH and word >> 32 & 3 in _DIVERGED):
         return None
     offset = word >> 34 & (1 << 48) - 1
     offset -= offset >> 47 << 48

@@ -38,6 +38,15 @@ def test_blocks_that_are_executed_together_are_one_chain() -> None:
     assert sorted(edges) == [(0, 1), (0, 2), (1, 2), (2, -1)]
 
 
+def test_calls_return_unless_they_lead_to_the_end() -> None:
+    function = [do(), do("call", target=3), END, do(), do("return")]
+    blocks = blocks_of(function)
+    assert [b.after for b in blocks] == [(1,), (), ()]
+    assert live_blocks(blocks, ()) == [0, 1]
+    jump = [do("tensor"), do("call", target=3, conditional=True), branch(0, conditional=False), do(), END]
+    assert [b.after for b in blocks_of(jump)] == [(2, 1), (0,), ()]
+
+
 def test_rounds_of_a_loop_follow_from_its_products() -> None:
     flow = flow_of(LOOP, Counts("k", tensor=20 * WARPS, barriers=10 * WARPS, global_stores=WARPS), WARPS)
     assert flow.executions == pytest.approx((1.0, 10.0, 1.0), rel=1e-3)

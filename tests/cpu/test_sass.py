@@ -69,6 +69,8 @@ def test_branches() -> None:
     assert by_operand.conditional
     diverged = one(0x000FD8000B800000, 0x0000002A04F87947)  # BRA.DIV: for warps that are not together
     assert (diverged.conditional, diverged.target) == (True, None)
+    called = one(0x000FE20003C00000, 0x0000001000000944, capability=80)  # @P0 CALL.REL.NOINC
+    assert (called.kind, called.conditional, called.target) == ("call", True, 1 + 0x10 // 16)
     turing = one(0x000FEA0003800000, 0x000000C00000A947, capability=75)
     assert turing.target == 1 + 0xC0 // 16
 
