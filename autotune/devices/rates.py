@@ -19,7 +19,7 @@ Sources, by column:
 - *latencies*: Volta and Turing: Jia et al., chapter 3. Since Ampere: Luo et al., "Benchmarking and Dissecting the
   Nvidia Hopper GPU Architecture", arXiv:2402.13499 (2024), table IV: shared memory 29.0 (A100, H800), L2 261.5 (A100)
   and 263.0 (H800), device memory 466.3 (A100) and 478.8 (H800), rounded. Blackwell is taken to be like Hopper and
-  Ada.
+  Ada. Only results that are waited for by scoreboard need one: the compiler knows the others.
 - *tensor*: fp16 multiply-adds with fp32 accumulation; NVIDIA H100 Tensor Core GPU Architecture whitepaper: four
   tensor cores an SM, 512 a clock each. The peak that is published for H100 and H200 is at 1830 MHz, a lower clock
   than they run at. 0: what `DeviceSpec` says of the model.
@@ -49,16 +49,13 @@ class Rates:
     port_bytes: int = 64
     tensor: int = 0
     mma_share: float = 1.0
-    fp32_latency: float = 4.0
     special_latency: float = 18.0
     shared_latency: float = 29.0
-    shuffle_latency: float = 25.0
-    mma_latency: float = 33.0  # of m16n8k16
     l2_latency: float = 265.0
     dram_latency: float = 480.0
 
 
-_VOLTA = Rates(2048, shared_latency=19, l2_latency=193, dram_latency=400, mma_latency=33)
+_VOLTA = Rates(2048, shared_latency=19, l2_latency=193, dram_latency=400)
 _TURING = replace(_VOLTA, l2_bytes=1280, shared_bytes=64, l2_latency=188)
 _AMPERE = Rates(5120, fp16=256)
 _HOPPER = replace(_AMPERE, tensor=2048, mma_share=0.62)
