@@ -11,7 +11,7 @@ FULL = "full"
 
 ARITHMETICS: Mapping[str, str] = {
     FULL: "products of the elements as they are, summed in fp32",
-    "tf32x3": "3xTF32, each fp32 product as three tf32 ones on tensor cores, summed in fp32",
+    "tf32x3": "3xTF32, each fp32 product as three on tensor cores, the small two in tf32 or bf16, summed in fp32",
 }
 """What a family may declare, and what that means. FULL where it declares nothing."""
 

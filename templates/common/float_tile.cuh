@@ -24,10 +24,12 @@ struct DeepFloats {
     __device__ __forceinline__ int odd() const { return (Tile::SWIZZLED ? even ^ 16 : even) + Tile::ROW_BYTES; }
 
     /// Columns 8 * n to 8 * n + 7 of the rows from `rows` on, the address of a multiple of 8 rows of a tile.
-    __device__ __forceinline__ void read(Tf32B& b, const unsigned char* rows, int n) const
+    template <class Operand>
+    __device__ __forceinline__ void read(Operand& b, const unsigned char* rows, int n) const
     {
-        b.set(0, *reinterpret_cast<const float*>(rows + Tile::advance(even, 2 * n)));
-        b.set(1, *reinterpret_cast<const float*>(rows + Tile::advance(odd(), 2 * n)));
+        const uint32_t bits[2] = {*reinterpret_cast<const uint32_t*>(rows + Tile::advance(even, 2 * n)),
+                                  *reinterpret_cast<const uint32_t*>(rows + Tile::advance(odd(), 2 * n))};
+        b.set(bits);
     }
 };
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autotune.arithmetic import ARITHMETICS
 from autotune.candidate import Candidate, make_candidate
 from autotune.devices.gpus import gpu
 from autotune.lookup import Best
@@ -126,7 +127,7 @@ def test_what_the_family_says_of_its_results() -> None:
     best = replace(ranked(0.5, M=32), traits=Traits("tf32x3", False))
     _, *lines = best_lines(replace(result(), best=best))
     assert lines == [
-        "arithmetic: tf32x3 (3xTF32, each fp32 product as three tf32 ones on tensor cores, summed in fp32)",
+        f"arithmetic: tf32x3 ({ARITHMETICS['tf32x3']})",
         "deterministic: no: sums are added up in an order left to chance",
     ]
     assert best.to_json()["arithmetic"] == "tf32x3"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autotune.arithmetic import ARITHMETICS
 from autotune.cli import main as cli
 from autotune.devices.gpus import gpu
 from autotune.errors import NoFeasibleConfiguration
@@ -16,7 +17,7 @@ from autotune.space import Space
 from autotune.template import builtin_templates, find_template
 from autotune.traits import traits_of, traits_of_record
 
-THREE = "tf32x3 (3xTF32, each fp32 product as three tf32 ones on tensor cores, summed in fp32)"
+THREE = f"tf32x3 ({ARITHMETICS['tf32x3']})"
 FIELDS: dict[str, Any] = {"T": 70, "HS": 64, "dtype": "fp32"}
 A100 = gpu("a100")  # there are no shipped winners of it: families answer with their defaults
 

@@ -55,7 +55,7 @@ def products(cache: BuildCache, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any
     """`call` on a warp's fragments `a`, `b`, `d` (lane by register)."""
     kernel = SmallKernel(
         """
-        #include "common/mma_tf32.cuh"
+        #include "common/mma_tf32_bf16.cuh"
         extern "C" __global__ void test(const float* x, const float* y, float* z)
         {
             float d[1][1][4];
@@ -67,6 +67,10 @@ def products(cache: BuildCache, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any
             Tf32B split_b[1];
             split_a[0].set(a);
             split_b[0].set(b);
+            MixedA mixed_a[1];
+            MixedB mixed_b[1];
+            mixed_a[0].set(a);
+            mixed_b[0].set(b);
             CALL;
             for (int i = 0; i < 4; ++i) z[4 * threadIdx.x + i] = d[0][0][i];
         }
@@ -78,6 +82,7 @@ def products(cache: BuildCache, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any
 
 BARE = "mma_16x8x8_tf32(d[0][0], a, b)"
 THREE = "multiply_tf32x3(d, 0, split_a, split_b)"
+MIXED = "multiply_tf32x3(d, 0, mixed_a, mixed_b)"
 
 
 def normal(seed: int, *shape: int) -> NDArray[np.float32]:
@@ -110,21 +115,47 @@ def test_the_bare_product_is_exact_where_tf32_is(cache: BuildCache) -> None:
     np.testing.assert_array_equal(products(cache, a, b, d, BARE), d_fragments(exact))
 
 
-def test_three_products_are_as_good_as_fp32(cache: BuildCache) -> None:
+@pytest.mark.parametrize(("call", "roundings"), [(THREE, 4), (MIXED, 12)], ids=["tf32", "bf16"])
+def test_three_products_are_about_as_good_as_fp32(call: str, roundings: int, cache: BuildCache) -> None:
     a, b, d = normal(5, 16, 8), normal(6, 8, 8), np.zeros((16, 8), np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    error = np.abs(products(cache, a, b, d, THREE) - d_fragments(exact)).max()
+    error = np.abs(products(cache, a, b, d, call) - d_fragments(exact)).max()
     scale = (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))).max()
-    assert error <= 4 * EPSILON * scale
+    assert error <= roundings * EPSILON * scale
     one = np.abs(products(cache, a, b, d, BARE) - d_fragments(exact)).max()
     assert one > 100 * error
 
 
+@pytest.mark.parametrize("call", [THREE, MIXED], ids=["tf32", "bf16"])
+@pytest.mark.parametrize("size", [1e-15, 1.0, 1e15])
+def test_products_of_any_size(size: float, call: str, cache: BuildCache) -> None:
+    """Small parts neither underflow nor overflow."""
+    a, b, d = normal(7, 16, 8) * np.float32(size), normal(8, 8, 8) * np.float32(size), np.zeros((16, 8), np.float32)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(
+        products(cache, a, b, d, call), d_fragments(exact), rtol=0, atol=3e-6 * np.abs(exact).max()
+    )
+
+
+@pytest.mark.parametrize("call", [THREE, MIXED], ids=["tf32", "bf16"])
+def test_small_parts_meet_the_right_ones(call: str, cache: BuildCache) -> None:
+    """1 + 2**-12 times 1, and 1 times that, at each depth alone: the small part counts, whichever factor has it."""
+    small = np.float32(1 + 2.0**-12)
+    a, b = np.zeros((16, 8), np.float32), np.zeros((8, 8), np.float32)
+    for row in range(16):
+        a[row, row % 8] = small if row < 8 else 1
+    b[:] = np.where(np.arange(8)[:, None] % 2 == 1, small, 1)
+    got = products(cache, a, b, np.zeros((16, 8), np.float32), call)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(got, d_fragments(exact), rtol=0, atol=2.0**-20)
+
+
+@pytest.mark.parametrize("call", [THREE, MIXED], ids=["tf32", "bf16"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_three_products_pass_nan_and_infinity_on(value: float, cache: BuildCache) -> None:
+def test_three_products_pass_nan_and_infinity_on(value: float, call: str, cache: BuildCache) -> None:
     a, b, d = np.ones((16, 8), np.float32), np.ones((8, 8), np.float32), np.zeros((16, 8), np.float32)
     a[3, 2], b[5, 6] = value, value
-    got = products(cache, a, b, d, THREE)
+    got = products(cache, a, b, d, call)
     finite = np.full((16, 8), True)
     finite[3], finite[:, 6] = False, False
     np.testing.assert_array_equal(np.isfinite(got), d_fragments(finite))
