@@ -8,7 +8,7 @@ from autotune.build.artifact import Artifact
 from autotune.build.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.build.emulator_support import Support, emulator_support
 from autotune.build.process import Completed, run_compiler
-from autotune.emulator.translation import for_tracing, kernel_table, translate
+from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
 from autotune.errors import BuildError, CompileError, CompileTimeout
 from autotune.source import KernelSource
 
@@ -53,7 +53,7 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
 
 
 def _translate(support: Support, text: str, file_name: str) -> str:
-    translated = translate(text, file_name)
+    translated = unroll_products(translate(text, file_name))
     return for_tracing(translated) if support.traced else translated
 
 

@@ -35,15 +35,18 @@ def translate(text: str, file_name: str) -> str:
     return "".join([*pieces, text[end:]])
 
 
-def for_tracing(text: str) -> str:
-    """Translated source made quicker to trace; what it does, and the places of its accesses, stay as they are.
+def unroll_products(text: str) -> str:
+    """Innermost loops of products unrolled as nvcc does it, which g++ leaves as loops of one multiply-add.
 
-    Every basic block calls the tracer. So the innermost loops of products, which g++ otherwise leaves as loops of one
-    multiply-add, are unrolled as nvcc does; and functions that compute the result of a warp-wide instruction for all
-    lanes (`T* const lanes[32]`), in which nothing is counted, make no calls.
+    No other loop: those gain little and can make compiling several times as long.
     """
-    text = _FOR_ALL_LANES.sub(r"EMULATOR_UNTRACED \g<0>", text)
     return _UNROLL.sub(lambda match: _UNROLLED if _is_product(text, match.end()) else match[0], text)
+
+
+def for_tracing(text: str) -> str:
+    """Source whose functions that compute a warp-wide instruction's result for all lanes (`T* const lanes[32]`) make no
+    calls to the tracer: nothing is counted in them."""
+    return _FOR_ALL_LANES.sub(r"EMULATOR_UNTRACED \g<0>", text)
 
 
 def _is_product(text: str, position: int) -> bool:

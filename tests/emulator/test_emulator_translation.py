@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.emulator.translation import for_tracing, kernel_table, translate
+from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
 
 
 def translated(code: str) -> str:
@@ -75,8 +75,15 @@ for (int i = 0; i < M; ++i) sum += x[i] * y[i];
 
 
 def test_what_tracing_changes() -> None:
-    lines = for_tracing(PRODUCTS).splitlines()
-    assert lines[2] == "EMULATOR_UNTRACED inline void multiply(Lane* const lanes[32]) { lanes[0]->d = 1; }"
+    changed = for_tracing(PRODUCTS)
+    assert changed.splitlines()[2] == (
+        "EMULATOR_UNTRACED inline void multiply(Lane* const lanes[32]) { lanes[0]->d = 1; }"
+    )
+    assert changed.replace("EMULATOR_UNTRACED ", "") == PRODUCTS
+
+
+def test_products_are_unrolled() -> None:
+    lines = unroll_products(PRODUCTS).splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "#pragma unroll", "#pragma GCC unroll 8", "#pragma unroll", "#pragma unroll 1",
     ]  # fmt: skip
