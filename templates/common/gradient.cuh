@@ -169,15 +169,13 @@ __device__ __forceinline__ T* row_of(const View<T, 4>& tensor, const RowPlace& p
     return matrix_of(tensor, place.b, place.h) + place.t * tensor.stride[2];
 }
 
-/// The sum of x * y over a row of HS elements, by LANES neighbouring lanes; all of them get it. Every lane of the warp
-/// takes part in the exchange, also those of which `exists` is false.
+/// One lane's share of the sum of x * y over a row of HS elements, of which LANES neighbouring lanes take VEC by turns.
 template <int HS, int VEC, int LANES, class T>
-__device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const View<const T, 4>& y, const RowPlace& place,
-                                             bool exists)
+__device__ __forceinline__ float dot_of_lane(const View<const T, 4>& x, const View<const T, 4>& y,
+                                             const RowPlace& place, bool vectors)
 {
-    const bool vectors = allows_vectors<VEC>(x) && allows_vectors<VEC>(y);
     float sum = 0.0f;
-    for (int col = threadIdx.x % LANES * VEC; exists && col < HS; col += LANES * VEC) {
+    for (int col = threadIdx.x % LANES * VEC; col < HS; col += LANES * VEC) {
         float a[VEC];
         float b[VEC];
         load_row(row_of(x, place), x.stride[3], col, a, vectors);
@@ -185,7 +183,17 @@ __device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const Vi
 #pragma unroll
         for (int e = 0; e < VEC; ++e) sum += a[e] * b[e];
     }
-    return reduce_lanes<Sum, 1, LANES>(sum);
+    return sum;
+}
+
+/// The sum of x * y over a row of HS elements, by LANES neighbouring lanes; all of them get it. Every lane of the warp
+/// takes part in the exchange, also those of which `exists` is false.
+template <int HS, int VEC, int LANES, class T>
+__device__ __forceinline__ float dot_of_rows(const View<const T, 4>& x, const View<const T, 4>& y, const RowPlace& place,
+                                             bool exists)
+{
+    const bool vectors = allows_vectors<VEC>(x) && allows_vectors<VEC>(y);
+    return reduce_lanes<Sum, 1, LANES>(exists ? dot_of_lane<HS, VEC, LANES>(x, y, place, vectors) : 0.0f);
 }
 
 /// Adds N neighbouring floats (1, 2 or 4) to a row from column `col` on, where other blocks add as well: their order is

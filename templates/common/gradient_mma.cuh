@@ -69,15 +69,25 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
     }
 }
 
-/// acc += a times 16 rows of a tile: dV += P^T dO, dK += dS^T Q, dQ += dS K. `row`: the lane's in the first of these
-/// rows, for ldmatrix with rows first.
-template <class T, class Tile, int M, int N>
-__device__ __forceinline__ void multiply_over_rows(float (&acc)[M][N][4], const uint32_t (&a)[M][4], SharedAddress row)
+/// Warps that share out the columns of a matrix take them by turns, 16 at a time: of its pieces of 8 columns, the n-th
+/// that a warp has, counted from its first.
+template <int SHARERS>
+__host__ __device__ constexpr int nth_piece(int n)
+{
+    return n / 2 * 2 * SHARERS + n % 2;
+}
+
+/// acc += a times 16 rows of a tile: dV += P^T dO, dK += dS^T Q, dQ += dS K. Of the tile's columns, those that one of
+/// SHARERS warps has, from its `from`-th piece on. `row`: the lane's in the first piece of the first of these rows, for
+/// ldmatrix with rows first.
+template <class T, class Tile, int SHARERS = 1, int M, int N>
+__device__ __forceinline__ void multiply_over_rows(float (&acc)[M][N][4], const uint32_t (&a)[M][4], SharedAddress row,
+                                                   int from = 0)
 {
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         uint32_t b[4];
-        ldmatrix_transposed(b, Tile::advance(row, n));
+        ldmatrix_transposed(b, Tile::advance(row, nth_piece<SHARERS>(from + n)));
 #pragma unroll
         for (int m = 0; m < M; ++m) {
             mma_16x8x16<T>(acc[m][n], a[m], b[0], b[1]);
@@ -97,11 +107,24 @@ __device__ __forceinline__ void as_operand(uint32_t (&a)[M][4], const float (&x)
             a[m][i] = pack<T>(x[m][n + i / 2][i % 2 * 2], x[m][n + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Rounds factor * x and writes its first `rows` rows to a matrix, by way of the warp's own 16 * M rows of a tile. The
-/// columns are those of the tile's chunks from `first` on.
-template <class T, class Tile, int M, int N>
-__device__ __forceinline__ void write_own_rows(T* to, const View<T, 4>& tensor, int rows, const float (&x)[M][N][4],
-                                               float factor, unsigned char* warp_tile, int first = 0)
+/// Two rounded numbers as floats.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t both);
+template <>
+__device__ __forceinline__ float2 unpack_pair<__half>(uint32_t both)
+{
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+template <>
+__device__ __forceinline__ float2 unpack_pair<__nv_bfloat16>(uint32_t both)
+{
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&both));
+}
+
+/// Rounds factor * x and places it in a tile, from row `row` and piece `first` on; see `nth_piece`.
+template <class T, class Tile, int SHARERS, int M, int N>
+__device__ __forceinline__ void place_rows(unsigned char* tile, int row, const float (&x)[M][N][4], float factor,
+                                           int first)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -111,17 +134,22 @@ __device__ __forceinline__ void write_own_rows(T* to, const View<T, 4>& tensor, 
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 const uint32_t both = pack<T>(x[m][n][2 * half] * factor, x[m][n][2 * half + 1] * factor);
-                unsigned char* const chunk = warp_tile + Tile::offset(16 * m + 8 * half + lane / 4, first + n);
-                *reinterpret_cast<uint32_t*>(chunk + lane % 4 * 4) = both;
+                const int at = Tile::offset(row + 16 * m + 8 * half + lane / 4, first + nth_piece<SHARERS>(n));
+                *reinterpret_cast<uint32_t*>(tile + at + lane % 4 * 4) = both;
             }
-    __syncwarp();
+}
+
+/// Writes the first `rows` of a tile's ROWS rows to a matrix; called by all THREADS threads.
+template <class T, class Tile, int ROWS, int THREADS>
+__device__ __forceinline__ void write_rows(T* to, const View<T, 4>& tensor, int rows, const unsigned char* tile)
+{
     const bool vectors = allows_vectors<8>(tensor);
 #pragma unroll 4
-    for (int i = lane; i < 16 * M * N; i += 32) {
-        const int row = i / N;
-        const int chunk = first + i % N;
+    for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {
+        const int row = i / Tile::CHUNKS;
+        const int chunk = i % Tile::CHUNKS;
         if (row >= rows) break;
-        const auto part = *reinterpret_cast<const Vector<T, 8>*>(warp_tile + Tile::offset(row, chunk));
+        const auto part = *reinterpret_cast<const Vector<T, 8>*>(tile + Tile::offset(row, chunk));
         T* const result = to + row * tensor.stride[2] + chunk * 8 * tensor.stride[3];
         if (vectors) {
             *reinterpret_cast<Vector<T, 8>*>(result) = part;
@@ -153,20 +181,30 @@ struct FragmentSums {
 #endif
     }
 
-    /// Row `row` of a piece.
-    static __device__ __forceinline__ void read(float (&to)[8], const float* piece, int row)
+    /// Rows `row` and `row` + 8 of a piece, `row` < 8.
+    static __device__ __forceinline__ void read(float (&upper)[8], float (&lower)[8], const float* piece, int row)
     {
+        const float4* const quads = reinterpret_cast<const float4*>(piece);
+        if constexpr (VECTORS) {
 #pragma unroll
-        for (int pair = 0; pair < 4; ++pair) {
-            const int lane = row % 8 * 4 + pair;
-            const int e = row / 8 * 2;
-            if constexpr (VECTORS) {
-                const float2 both = *reinterpret_cast<const float2*>(piece + lane * 4 + e);
-                to[2 * pair] = both.x;
-                to[2 * pair + 1] = both.y;
-            } else {
-                to[2 * pair] = piece[e * 32 + lane];
-                to[2 * pair + 1] = piece[e * 32 + 32 + lane];
+            for (int pair = 0; pair < 4; ++pair) {
+                const float4 both = quads[row * 4 + pair];
+                upper[2 * pair] = both.x;
+                upper[2 * pair + 1] = both.y;
+                lower[2 * pair] = both.z;
+                lower[2 * pair + 1] = both.w;
+            }
+        } else {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                const float4 above = quads[odd * 8 + row];
+                const float4 below = quads[odd * 8 + 16 + row];
+                const float x[8] = {above.x, above.y, above.z, above.w, below.x, below.y, below.z, below.w};
+#pragma unroll
+                for (int pair = 0; pair < 4; ++pair) {
+                    upper[2 * pair + odd] = x[pair];
+                    lower[2 * pair + odd] = x[4 + pair];
+                }
             }
         }
     }

@@ -38,7 +38,9 @@ def test_compiles_without_warnings(arch: str, tmp_path: Path) -> None:
         {"DQ_ACCUMULATE": "atomic", "IN_REGISTERS": "both", "CHUNK": 16, "STAGES": 1},
         {"DQ_ACCUMULATE": "separate", "IN_REGISTERS": "one", "PEEL": True, "REVERSE": True},
         {"DQ_ACCUMULATE": "alongside", "GRID_MAP": "x=matrix,y=head,z=batch", "STAGES": 1},
-        {"BLOCK_N": 64, "WARPS_D": 2, "CHUNK": 16, "OVERLAP": True},
+        {"DQ_ACCUMULATE": "atomic_later", "STMATRIX": True, "SCHEDULE": "in_turn"},
+        {"BLOCK_N": 64, "WARPS_D": 2, "CHUNK": 16, "SCHEDULE": "overlapped", "MIN_BLOCKS": 1},
+        {"WARPS_D": 2, "SPLIT": "gradients", "SCHEDULE": "in_turn", "MIN_BLOCKS": 1, "DQ_WARPS_M": 4},
     ],
 )
 def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Path) -> None:

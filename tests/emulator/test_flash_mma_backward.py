@@ -29,8 +29,10 @@ from tests.emulator.test_backward_kernels import (
 
 FAMILY = find_template("backward", "flash_mma")
 OK = (Outcome.OK, "")
-WAYS = ["atomic", "separate", "alongside"]
+WAYS = ["atomic", "atomic_later", "separate", "alongside"]
 """Of accumulating dQ."""
+
+_PLAIN: dict[str, Value] = {"WARPS_D": 1, "OWN_TILES": 1, "SPLIT": "columns", "DQ_WARPS_M": 2, "MIN_BLOCKS": 1}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,8 @@ def on_tensor_cores(case: AttentionCase) -> Problem:
 def ways_of(problem: Problem) -> list[dict[str, Value]]:
     """For each way of accumulating dQ that the problem allows, the default or a plainer configuration."""
     space = Space(FAMILY, problem, SPEC)
-    plainer: tuple[dict[str, Value], ...] = ({}, {"WARPS_D": 1, "OWN_TILES": 1})
+    wide: dict[str, Value] = {"WARPS_D": 2, "BLOCK_N": 64, "STAGES": 1}
+    plainer: tuple[dict[str, Value], ...] = ({}, _PLAIN, {**_PLAIN, "DQ_WARPS_M": 4}, {**_PLAIN, **wide})
     configs = [[{**space.default(), **plain, "DQ_ACCUMULATE": way} for plain in plainer] for way in WAYS]
     return [valid[0] for tries in configs if (valid := [config for config in tries if space.contains(config)])]
 
@@ -69,7 +72,7 @@ def test_every_head_size_is_right(HS: int, cache: BuildCache) -> None:
     """Every way of accumulating dQ; lengths that divide no tile."""
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=77, T_kv=150, HS=HS, dtype="fp16", causal=True)
     configs = ways_of(problem)
-    assert [config["DQ_ACCUMULATE"] for config in configs] == (["atomic"] if HS == 256 else WAYS)
+    assert [config["DQ_ACCUMULATE"] for config in configs] == [way for way in WAYS if HS <= 128 or way != "atomic_later"]
     for config in configs:
         found = verdict(FAMILY, problem, config, cache)
         assert (found.outcome, found.message) == OK, config
@@ -177,7 +180,7 @@ def test_blocks_of_their_own_for_dq_repeat_themselves_to_the_bit(cache: BuildCac
         if claims[-1]:
             first, second = (run(FAMILY, problem, config, inputs, {}, cache) for _ in range(2))
             assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
-    assert claims == [False, True, True]
+    assert claims == [False, False, True, True]
 
 
 def test_what_it_does_not_support() -> None:
@@ -202,8 +205,11 @@ def test_the_code_does_not_depend_on_the_shape(cache: BuildCache, tmp_path: Path
     [
         (64, {}),
         (64, {"SWIZZLE": False, "STAGES": 1}),
-        (64, {"DQ_ACCUMULATE": "alongside", "IN_REGISTERS": "one", "OVERLAP": True, "CHUNK": 16}),
-        (128, {"BLOCK_N": 64, "WARPS_D": 2, "CHUNK": 16, "STAGES": 1}),
+        (64, {"DQ_ACCUMULATE": "alongside", "IN_REGISTERS": "one", "SCHEDULE": "overlapped", "CHUNK": 16}),
+        (64, {"DQ_ACCUMULATE": "atomic_later", "STMATRIX": True, "SCHEDULE": "in_turn"}),
+        (128, {"BLOCK_N": 64, "CHUNK": 16, "STAGES": 1, "SPLIT": "columns"}),
+        (128, {"STMATRIX": True, "SCHEDULE": "in_turn"}),
+        (192, {"DQ_ACCUMULATE": "separate", "WARPS_D": 2, "OWN_TILES": 1, "SPLIT": "columns", "STAGES": 1}),
     ],
 )
 def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cache: BuildCache) -> None:

@@ -155,6 +155,37 @@ def test_ldmatrix(transposed: bool, cache: BuildCache) -> None:
         np.testing.assert_array_equal(got[:, i], pairs(matrix.T if transposed else matrix, G, P))
 
 
+def test_stmatrix(cache: BuildCache) -> None:
+    """What ldmatrix reads, stmatrix writes: rows change places, and nothing else is touched."""
+    rng = np.random.default_rng(3)
+    memory = rng.permutation(64 * 8).astype(np.float16).reshape(64, 8)  # 64 rows of 16 bytes
+    source, target = (rng.permutation(64)[:32].astype(np.int32) for _ in range(2))
+    kernel = SmallKernel(
+        """
+        #include "common/ldmatrix.cuh"
+        #include "common/stmatrix.cuh"
+        #include "common/types.cuh"
+        extern "C" __global__ void test(__half* memory, const int* source, const int* target)
+        {
+            extern __shared__ __align__(128) unsigned char smem[];
+            for (int i = threadIdx.x; i < 512; i += 32) reinterpret_cast<__half*>(smem)[i] = memory[i];
+            __syncthreads();
+            uint32_t registers[4];
+            ldmatrix(registers, shared_address(smem) + 16 * source[threadIdx.x]);
+            stmatrix(shared_address(smem) + 16 * target[threadIdx.x], registers);
+            __syncthreads();
+            for (int i = threadIdx.x; i < 512; i += 32) memory[i] = reinterpret_cast<__half*>(smem)[i];
+        }
+        """,
+        cache,
+        smem=1024,
+    )
+    expected = memory.copy()
+    expected[target] = memory[source]
+    got = kernel(memory=memory, source=source, target=target)["memory"]
+    np.testing.assert_array_equal(got.reshape(64, 8), expected)
+
+
 TILE_SHAPES = [(HS, swizzled) for HS in (16, 32, 48, 64, 80, 96, 128, 192, 256) for swizzled in (True, False)]
 
 

@@ -1,8 +1,8 @@
 // autotune: backward/flash_mma: tiles on tensor cores (mma.sync), 16-bit operands, fp32 accumulation; scores recomputed transposed, so that P and dS feed the next products from registers
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 CHUNK=32 DQ_WARPS_M=2 OVERLAP=False STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 SWIZZLE=True REVERSE=False PEEL=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=False PEEL=False GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d4908b0a92e68946
+// hash:          8f04358a1bdaf807
 
 #include "common/async_copy.cuh"
 #include "common/gradient.cuh"
@@ -20,35 +20,37 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
-constexpr int OWN_TILES = 2;      // tiles of 16 rows that a warp owns
-constexpr int WARPS_D = 1;        // that own the same keys and share out queries, and columns of dK and dV
-constexpr int MIN_BLOCKS = 2;     // a multiprocessor, asked of the register allocator
 constexpr int BLOCK_N = 128;      // keys a block
 constexpr int BLOCK_M = 64;       // queries a step
-constexpr int CHUNK = 32;         // of them a warp works on at once
+constexpr int OWN_TILES = 2;      // tiles of 16 rows that a warp owns
+constexpr int WARPS_D = 1;        // that own the same keys and share out queries, and columns of dK and dV
+constexpr int CHUNK = 32;         // queries a warp works on at once
 constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory
 constexpr bool K_IN_REGISTERS = false;  // or read from shared memory at every step
 constexpr bool V_IN_REGISTERS = false;
 constexpr bool REVERSE = false;     // from the last step to the first
+constexpr int MIN_BLOCKS = 2;     // a multiprocessor, asked of the register allocator
 constexpr int ROW_THREADS = 256;  // a block of the kernels that work row by row
 constexpr int ROW_LANES = 8;      // of them a row
+constexpr int DELTA_STEPS = 4;    // rows a thread, of which deltas are computed
 
 constexpr int WARPS = BLOCK_N * WARPS_D / OWN_TILES / 16;
 constexpr int THREADS = 32 * WARPS;
-constexpr int CHUNKS = BLOCK_M / CHUNK / WARPS_D;          // of a tile, a warp
 constexpr int C_TILES = CHUNK / 8;               // tiles of 8 in a chunk
-constexpr int D_TILES = HS / WARPS_D / 8;        // tiles of 8 columns of the head in a warp's gradients
+constexpr int D_TILES = HS / WARPS_D / 8;        // tiles of 8 columns of the head in a warp's parts of dK and dV
+constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;  // rows from one step's to the next one's
 constexpr int NONE_SEEN = 1 << 30;
 
 using Tile = SharedTile<HS, true>;
-using Products = float[OWN_TILES][C_TILES][4];   // S or dP: own rows by a chunk
-using OwnGradients = float[OWN_TILES][D_TILES][4];  // own rows by the head
+using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
+using Gradients = float[OWN_TILES][D_TILES][4];  // own keys by the head
+using PairTile = SharedTile<BLOCK_M, true>;  // dS, transposed: keys by queries
 
-using GradientTile = SharedTile<BLOCK_M, true>;      // dS, transposed: keys by queries
-constexpr int DQ_WARPS_M = 2;                       // warps over the queries of dQ, the others over its columns
+constexpr int DQ_WARPS_M = 2;                  // warps over the queries of dQ, the others over its columns
 constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
-constexpr int DQ_M_TILES = BLOCK_M / DQ_WARPS_M / 16;       // tiles of 16 queries a warp
-constexpr int DQ_D_TILES = HS / DQ_WARPS_D / 8;             // tiles of 8 columns a warp
+constexpr int DQ_M_TILES = BLOCK_M / DQ_WARPS_M / 16;  // tiles of 16 queries a warp
+constexpr int DQ_D_TILES = HS / DQ_WARPS_D / 8;        // tiles of 8 columns a warp
+constexpr int DQ_PARTS = 1;                    // in which it computes these columns, one after the other
 
 /// What the forward pass left of a query, for the backward pass.
 struct RowSums {
@@ -70,9 +72,24 @@ struct Operands {
     int rows;
     float scale;
 
-    __device__ __forceinline__ const RowSums* sums_of(int batch, int head, int query) const
+    /// A query's number among all those that have row sums.
+    __device__ __forceinline__ long long number(int batch, int head, int query) const
     {
-        return row_sums + (static_cast<long long>(batch) * NH + head) * rows + query;
+        return (static_cast<long long>(batch) * NH + head) * rows + query;
+    }
+};
+
+/// What a block works on.
+struct Place {
+    int batch;
+    int head;
+    int block;  // of the head
+
+    /// In a grid of `heads` heads; computed every time it is asked for.
+    static __device__ __forceinline__ Place of_block(int heads)
+    {
+        const int matrix = computed_once(blockIdx.x);
+        return {matrix / heads, matrix % heads, static_cast<int>(blockIdx.y)};
     }
 };
 
@@ -90,70 +107,89 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
           float* __restrict__ row_sums, float* __restrict__ dq_accumulator, int NH, int T, int rows)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
-    const float delta = dot_of_rows<HS, 8, ROW_LANES>(out, dout, place, place.t < T);
-    if (place.t >= rows) return;
-    if (threadIdx.x % ROW_LANES == 0) {
-        const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
-        const bool sees_keys = log_sum != minus_infinity();
-        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
-            RowSums{sees_keys ? log_sum * LOG2_E : -minus_infinity(), sees_keys ? delta : 0.0f};
-    }
-    float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place.number(NH, rows) * HS);
+    const RowPlace first = row_of_thread<ROW_THREADS * DELTA_STEPS, ROW_LANES>();
+    const auto place = [&](int step) { return RowPlace{first.b, first.h, first.t + step * (ROW_THREADS / ROW_LANES)}; };
+    float delta[DELTA_STEPS];
+    const auto multiply = [&](auto vectors) {  // rows past the last one read it instead
 #pragma unroll
-    for (int i = threadIdx.x % ROW_LANES; i < HS / 4; i += ROW_LANES) sums[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int i = 0; i < DELTA_STEPS; ++i) {
+            const RowPlace row = {first.b, first.h, min(place(i).t, T - 1)};
+            delta[i] = dot_of_lane<HS, 8, ROW_LANES>(out, dout, row, vectors);
+        }
+    };
+    if (allows_vectors<8>(out) && allows_vectors<8>(dout))
+        multiply(Known<true>());
+    else
+        multiply(Known<false>());
+#pragma unroll
+    for (int i = 0; i < DELTA_STEPS; ++i) {
+        const float sum = reduce_lanes<Sum, 1, ROW_LANES>(delta[i]);
+        const int t = place(i).t;
+        if (t >= rows) continue;
+        if (threadIdx.x % ROW_LANES == 0) {
+            const float log_sum = t < T ? lse[place(i).number(NH, T)] : minus_infinity();
+            const bool sees_keys = log_sum != minus_infinity();
+            reinterpret_cast<RowSums*>(row_sums)[place(i).number(NH, rows)] =
+                RowSums{sees_keys ? log_sum * LOG2_E : -minus_infinity(), sees_keys ? sum : 0.0f};
+        }
+        float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place(i).number(NH, rows) * HS);
+#pragma unroll
+        for (int c = threadIdx.x % ROW_LANES; c < HS / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
 }
 
-/// dK and dV of BLOCK_N keys from `key` on, summed over all queries that see them and over the query heads that share
-/// them; adds their share of dQ.
+/// dK and dV of a block's BLOCK_N keys, summed over all queries that see them and over the query heads that share them;
+/// adds their share of dQ. `heads`: of the grid.
 __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<element, 4>& dk,
-                                                 const View<element, 4>& dv, float* dq_accumulator, int batch,
-                                                 int head_kv, int key, unsigned char* smem)
+                                                 const View<element, 4>& dv, float* dq_accumulator, int heads,
+                                                 unsigned char* smem)
 {
+    const Place place = Place::of_block(heads);
+    const int batch = place.batch;
+    const int head_kv = place.head;
+    const int key = place.block * BLOCK_N;
     unsigned char* const k_tile = smem;
     unsigned char* const v_tile = k_tile + Tile::bytes(BLOCK_N);
     unsigned char* const q_tiles = v_tile + Tile::bytes(BLOCK_N);
     unsigned char* const dout_tiles = q_tiles + STAGES * Tile::bytes(BLOCK_M);
     unsigned char* const ds_tile = dout_tiles + STAGES * Tile::bytes(BLOCK_M);
-    unsigned char* const sums_tiles = ds_tile + GradientTile::bytes(BLOCK_N);
+    unsigned char* const sums_tiles = ds_tile + PairTile::bytes(BLOCK_N);
 
-    const int heads = in.NH / in.NH_kv;  // that share the keys
-    const int head_begin = head_kv * heads;
+    const int head_begin = head_kv * (in.NH / in.NH_kv);  // of those that share the keys
+    const int head_end = head_begin + in.NH / in.NH_kv;
 
     const Scores<CAUSAL> scores(in.T, in.T_kv, in.scale);
     // Tiles of queries that see a key of this block. In the first of them some pairs are hidden; in all of them if some
     // of the block's keys do not exist.
     const int query_begin = scores.first_query(key) / BLOCK_M * BLOCK_M;
-    const int tiles = query_begin < in.T ? (in.T - query_begin + BLOCK_M - 1) / BLOCK_M : 0;
-    const int query_full = scores.first_query(key + BLOCK_N - 1);  // from here on all keys are seen
-    const int masked_tiles =
-        key + BLOCK_N > in.T_kv ? tiles : min(tiles, (query_full - query_begin + BLOCK_M - 1) / BLOCK_M);
-    const auto first_query = [&](int tile) { return query_begin + (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
+    const int query_end = (in.T + BLOCK_M - 1) / BLOCK_M * BLOCK_M;
+    const int masked_end = key + BLOCK_N > in.T_kv ? query_end : scores.first_query(key + BLOCK_N - 1);
+    const int query_first = query_begin;
+    const int query_last = query_end - BLOCK_M;
 
     const TileCopier<Tile, THREADS> copier;
     const bool vectors_q = allows_vectors<8>(in.q);
     const bool vectors_dout = allows_vectors<8>(in.dout);
-    const auto copy = [&](int head, int tile, int stage) {
-        if (head < head_begin + heads) {
-            const int query = first_query(tile);
-            const int offset = stage * Tile::bytes(BLOCK_M);
-            copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, batch, head, query, in.T, vectors_q);
-            copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, batch, head, query, in.T, vectors_dout);
-            const SharedAddress sums = shared_address(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
-            for (int i = threadIdx.x; i < BLOCK_M / 2; i += THREADS)  // two queries a copy
-                copy_async(sums + 16 * i, in.sums_of(batch, head, query + 2 * i), true);
-        }
-        commit_copies();
+    const auto copy = [&](int head, int query, int stage) {
+        const int batch_now = computed_once(batch);  // see `attend`
+        const int offset = stage * Tile::bytes(BLOCK_M);
+        copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, batch_now, head, query, in.T, vectors_q);
+        copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, batch_now, head, query, in.T, vectors_dout);
+        if (threadIdx.x < BLOCK_M / 2)  // two queries a copy
+            copy_async(shared_address(sums_tiles) + (stage * BLOCK_M + 2 * threadIdx.x) * sizeof(RowSums),
+                       in.row_sums + in.number(batch_now, head, query + 2 * threadIdx.x), true);
     };
-    const auto copy_after = [&](int head, int tile, int stage) {
-        const bool last = tile + 1 == tiles;
-        copy(last ? head + 1 : head, last ? 0 : tile + 1, stage);
+    const auto copy_after = [&](int head, int query, int stage) {
+        const bool last = query == query_last;
+        if (!last || head + 1 < head_end) copy(last ? head + 1 : head, last ? query_first : query + NEXT_TILE, stage);
+        commit_copies();
     };
 
     copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.k));
     copy_rows<BLOCK_N>(copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.v));
     commit_copies();
-    if (tiles > 0) copy(head_begin, 0, 0);
+    if (query_begin < query_end) copy(head_begin, query_first, 0);
+    commit_copies();
 
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
@@ -162,8 +198,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int cols_first = ldmatrix_cols_first<Tile>();
     OwnRows<Tile, OWN_TILES, K_IN_REGISTERS> keys(shared_address(k_tile) + Tile::bytes(warp_row) + rows_first);
     OwnRows<Tile, OWN_TILES, V_IN_REGISTERS> values(shared_address(v_tile) + Tile::bytes(warp_row) + rows_first);
-    OwnGradients dk_rows = {};
-    OwnGradients dv_rows = {};
+    Gradients dk_part = {};
+    Gradients dv_part = {};
 
     // Hides the queries that do not see a key, in a chunk from `query` on.
     const auto mask = [&](Products& s, int query) {
@@ -172,65 +208,65 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int own = key + warp_row + 16 * m + 8 * half + lane / 4;
-                const int hidden = own < in.T_kv ? scores.first_query(own) - query : NONE_SEEN;
+                const int hidden = (own < in.T_kv ? scores.first_query(own) - query : NONE_SEEN) - lane % 4 * 2;
 #pragma unroll
                 for (int n = 0; n < C_TILES; ++n)
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        if (8 * n + lane % 4 * 2 + e < hidden) s[m][n][2 * half + e] = minus_infinity();
+                        if (8 * n + e < hidden) s[m][n][2 * half + e] = minus_infinity();
             }
     };
 
-    // Writes P or dS of 16 queries from `column` of the tile on.
-    const int pair_lane = computed_once(GradientTile::offset(lane / 4, 0) + lane % 4 * 4);
+    // Writes P or dS of this warp's keys and 16 queries from `column` of the tile on.
+    const int pair_lane = computed_once(PairTile::offset(lane / 4, 0) + lane % 4 * 4) + PairTile::bytes(warp_row);
     const auto write_pairs = [&](unsigned char* tile, const uint32_t (&a)[OWN_TILES][4], int column) {
 #pragma unroll
         for (int m = 0; m < OWN_TILES; ++m)
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                *reinterpret_cast<uint32_t*>(tile + GradientTile::bytes(warp_row + 16 * m + i % 2 * 8) +
-                                             GradientTile::advance(pair_lane, column / 8 + i / 2)) = a[m][i];
+                *reinterpret_cast<uint32_t*>(tile + PairTile::advance(pair_lane, column / 8 + i / 2) +
+                                             PairTile::bytes(16 * m + i % 2 * 8)) = a[m][i];
     };
 
-    // dQ of the tile: this warp's queries and columns, all keys of the block.
+    // This warp's part of dQ of a tile, over all keys of the block.
     const int dq_row = warp / DQ_WARPS_D * 16 * DQ_M_TILES;
-    const int dq_col = warp % DQ_WARPS_D * 8 * DQ_D_TILES;
-    const SharedAddress ds_column =
-        shared_address(ds_tile) + GradientTile::advance(ldmatrix_cols_first<GradientTile>(), dq_row / 8);
-    const auto add_dq = [&](int head, int query) {
-        float dq_part[DQ_M_TILES][DQ_D_TILES][4] = {};
+    const int dq_part = warp % DQ_WARPS_D;
+    const int dq_columns_lane = computed_once(Tile::advance(rows_first, 2 * dq_part));
+    const int ds_column = PairTile::advance(ldmatrix_cols_first<PairTile>(), dq_row / 8);
+    const auto add_dq = [&](float* sums, const unsigned char* pairs) {
+#pragma unroll 1
+        for (int from = 0; from < DQ_D_TILES; from += DQ_D_TILES / DQ_PARTS) {
+            float dq[DQ_M_TILES][DQ_D_TILES / DQ_PARTS][4] = {};
 #pragma unroll
-        for (int own = 0; own < BLOCK_N; own += 16) {
-            uint32_t a[DQ_M_TILES][4];
+            for (int own = 0; own < BLOCK_N; own += 16) {
+                uint32_t a[DQ_M_TILES][4];
+#pragma unroll
+                for (int m = 0; m < DQ_M_TILES; ++m)
+                    ldmatrix_transposed(
+                        a[m], shared_address(pairs) + PairTile::advance(ds_column, 2 * m) + PairTile::bytes(own));
+                multiply_over_rows<element, Tile, DQ_WARPS_D>(
+                    dq, a, shared_address(k_tile) + Tile::bytes(own) + dq_columns_lane, from);
+            }
 #pragma unroll
             for (int m = 0; m < DQ_M_TILES; ++m)
-                ldmatrix_transposed(a[m], GradientTile::advance(ds_column, 2 * m) + GradientTile::bytes(own));
 #pragma unroll
-            for (int d = 0; d < DQ_D_TILES; d += 2) {
-                uint32_t b[4];
-                ldmatrix_transposed(
-                    b, shared_address(k_tile) + Tile::advance(rows_first, dq_col / 8 + d) + Tile::bytes(own));
-#pragma unroll
-                for (int m = 0; m < DQ_M_TILES; ++m) {
-                    mma_16x8x16<element>(dq_part[m][d], a[m], b[0], b[1]);
-                    mma_16x8x16<element>(dq_part[m][d + 1], a[m], b[2], b[3]);
-                }
-            }
+                for (int n = 0; n < DQ_D_TILES / DQ_PARTS; ++n)
+                    FragmentSums::add(sums + m * 16 * HS + nth_piece<DQ_WARPS_D>(from + n) * 128, dq[m][n]);
         }
-        const long long row = (static_cast<long long>(batch) * in.NH + head) * in.rows + query + dq_row;
-        float* const sums = dq_accumulator + row * HS + dq_col * 16;
-#pragma unroll
-        for (int m = 0; m < DQ_M_TILES; ++m)
-#pragma unroll
-            for (int d = 0; d < DQ_D_TILES; ++d) FragmentSums::add(sums + m * 16 * HS + d * 128, dq_part[m][d]);
+    };
+    const auto dq_sums = [&](int head, int query) {
+        return dq_accumulator + in.number(batch, head, query + dq_row) * HS + dq_part * 256;
     };
 
     int stage = 0;
-    const auto attend = [&](int head, int tile, auto masked) {
-        const int query = first_query(tile);
+    const auto attend = [&](int head_at, int query_at, auto masked) {
+        // Registers are what there is least of: from here on the compiler cannot tell that these follow from those of
+        // the step before, and so computes addresses when they are used and does not keep them.
+        const int head = computed_once(head_at);
+        const int query = computed_once(query_at);
         wait_for_copies<0>();
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
-        copy_after(head, tile, stage ^ 1);
+        copy_after(head, query, stage ^ 1);
         const SharedAddress q_tile = shared_address(q_tiles + stage * Tile::bytes(BLOCK_M));
         const SharedAddress dout_tile = shared_address(dout_tiles + stage * Tile::bytes(BLOCK_M));
         const float4* const sums = reinterpret_cast<const float4*>(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
@@ -251,21 +287,27 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                     }
             }
         };
-        const auto pass_on = [&](const Products& p, const Products& ds, int first) {  // dV += P^T dO, dK += dS^T Q
+        const auto pass_on_p = [&](const uint32_t (&p)[OWN_TILES][4], int first) {  // dV += P^T dO
+            multiply_over_rows<element, Tile>(dv_part, p, dout_tile + Tile::bytes(first) + rows_first);
+        };
+        const auto pass_on_ds = [&](const uint32_t (&ds)[OWN_TILES][4], int first) {  // dK += dS^T Q
+            write_pairs(ds_tile, ds, first);
+            multiply_over_rows<element, Tile>(dk_part, ds, q_tile + Tile::bytes(first) + rows_first);
+        };
+        const auto pass_on = [&](const Products& p, const Products& ds, int first) {
+            uint32_t a[OWN_TILES][4];
 #pragma unroll
             for (int i = 0; i < CHUNK; i += 16) {
-                uint32_t a[OWN_TILES][4];
                 as_operand<element>(a, p, i / 8);
-                multiply_over_rows<element, Tile>(dv_rows, a, dout_tile + Tile::bytes(first + i) + rows_first);
+                pass_on_p(a, first + i);
             }
 #pragma unroll
             for (int i = 0; i < CHUNK; i += 16) {
-                uint32_t a[OWN_TILES][4];
                 as_operand<element>(a, ds, i / 8);
-                write_pairs(ds_tile, a, first + i);
-                multiply_over_rows<element, Tile>(dk_rows, a, q_tile + Tile::bytes(first + i) + rows_first);
+                pass_on_ds(a, first + i);
             }
         };
+        constexpr int CHUNKS = BLOCK_M / CHUNK;
         const auto chunk = [&](int c) { return c * CHUNK; };
 
 #pragma unroll
@@ -286,23 +328,25 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         }
         __syncthreads();  // dS is there
         stage ^= 1;
-        add_dq(head, query);
+        add_dq(dq_sums(head, query), ds_tile);
     };
 
 #pragma unroll 1
-    for (int head = head_begin; head < head_begin + heads; ++head) {
+    for (int head = head_begin; head < head_end; ++head) {
 #pragma unroll 1
-        for (int tile = 0; tile < tiles; ++tile)
-            attend(head, tile, tile < masked_tiles);
+        for (int query = query_first; query < query_end; query += BLOCK_M) attend(head, query, query < masked_end);
     }
 
     wait_for_copies<0>();
     __syncthreads();  // K and V have been read; the gradients take their place
-    const int own = key + warp_row;
-    write_own_rows<element, Tile>(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows,
-                                  in.scale, k_tile + Tile::bytes(warp_row));
-    write_own_rows<element, Tile>(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows,
-                                  1.0f, v_tile + Tile::bytes(warp_row));
+    place_rows<element, Tile, 1>(k_tile, warp_row, dk_part, in.scale, 0);
+    place_rows<element, Tile, 1>(v_tile, warp_row, dv_part, 1.0f, 0);
+    __syncthreads();
+    const Place to = Place::of_block(heads);  // again: not held in registers all the while
+    const int first = to.block * BLOCK_N;
+    const int rows = in.T_kv - first;
+    write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dk, to.batch, to.head) + first * dk.stride[2], dk, rows, k_tile);
+    write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dv, to.batch, to.head) + first * dv.stride[2], dv, rows, v_tile);
 }
 
 /// dK and dV, and dQ added up in fp32; a block is BLOCK_N keys of a key head.
@@ -313,27 +357,29 @@ key_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<e
 {
     extern __shared__ __align__(128) unsigned char smem[];
     const Operands in = {q, k, v, dout, reinterpret_cast<const RowSums*>(row_sums), NH, NH_kv, T, T_kv, rows, scale};
-    const int batch = blockIdx.x / NH_kv;
-    const int head_kv = blockIdx.x % NH_kv;
-    const int block = blockIdx.y;  // the first keys have the most queries
-    key_gradients_of(in, dk, dv, dq_accumulator, batch, head_kv, block * BLOCK_N, smem);
+    key_gradients_of(in, dk, dv, dq_accumulator, NH_kv, smem);
 }
 
-/// Scales and rounds the finished dQ, ROW_LANES threads a row.
+/// Scales and rounds the finished dQ, ROW_LANES threads for two rows at a time.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> dq, int NH, int T, int rows,
                      float scale)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    place.t = place.t / 8 * 16 + place.t % 8;  // and 8 rows on
     if (place.t >= T) return;
     const bool vectors = allows_vectors<8>(dq);
     const float* const sums = dq_accumulator + (place.number(NH, rows) - place.t % 16) * HS;
+    element* const row = row_of(dq, place);
     for (int col = threadIdx.x % ROW_LANES * 8; col < HS; col += ROW_LANES * 8) {
-        float x[8];
-        FragmentSums::read(x, sums + col * 16, place.t % 16);
+        float x[2][8];
+        FragmentSums::read(x[0], x[1], sums + col * 16, place.t % 16);
 #pragma unroll
-        for (int e = 0; e < 8; ++e) x[e] *= scale;
-        store_row(row_of(dq, place), dq.stride[3], col, x, vectors);
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+            for (int e = 0; e < 8; ++e) x[half][e] *= scale;
+            if (place.t + 8 * half < T) store_row(row + 8 * half * dq.stride[2], dq.stride[3], col, x[half], vectors);
+        }
     }
 }
 
@@ -348,6 +394,6 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 // buffer dv: 3145728 fp16, output
 // buffer row_sums: 98304 fp32, workspace
 // buffer dq_accumulator: 3145728 fp32, workspace
-// launch row_delta grid=(32, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, ROWS)
+// launch row_delta grid=(8, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, ROWS)
 // launch key_gradients grid=(48, 8, 1) block=(128, 1, 1) smem=82944 (q, k, v, dout, row_sums, dk, dv, dq_accumulator, NH, NH_kv, T, T_kv, ROWS, scale)
-// launch round_query_gradient grid=(32, 12, 4) block=(256, 1, 1) smem=0 (dq_accumulator, dq, NH, T, ROWS, scale)
+// launch round_query_gradient grid=(16, 12, 4) block=(256, 1, 1) smem=0 (dq_accumulator, dq, NH, T, ROWS, scale)

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          e2cb979f5712df9e
+// hash:          8625442bdae597f7
 
 #include "common/async_copy.cuh"
 #include "common/float_tile.cuh"
@@ -71,12 +71,11 @@ struct Queries {
 /// Splits the warp's rows of Q in shared memory: big parts in place, small ones in the tile after it.
 __device__ __forceinline__ void split_queries(unsigned char* warp_tile)
 {
+    constexpr int PAIRS = Tile::CHUNKS / 2;  // of chunks: 8 columns, whose two halves share registers of an operand
 #pragma unroll 2
-    for (int i = threadIdx.x % 32; i < 16 * M_TILES * HS / 8; i += 32) {  // 8 columns, an operand's depth
-        const int row = i % (16 * M_TILES);
-        const int chunk = i / (16 * M_TILES) * 2;
-        unsigned char* const chunks[2] = {warp_tile + Tile::offset(row, chunk),
-                                          warp_tile + Tile::offset(row, chunk + 1)};
+    for (int i = threadIdx.x % 32; i < 16 * M_TILES * PAIRS; i += 32) {
+        unsigned char* const chunks[2] = {warp_tile + Tile::offset(i / PAIRS, i % PAIRS * 2),
+                                          warp_tile + Tile::offset(i / PAIRS, i % PAIRS * 2 + 1)};
         Vector<uint32_t, 4> big[2], small[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) big[half] = *reinterpret_cast<const Vector<uint32_t, 4>*>(chunks[half]);
