@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.build.toolchain import find_nvcc
+from autotune.devices.detect import gpu_count
 from autotune.exported import compile_line, export_text
 from autotune.lookup import Best
 from autotune.problem import Problem
@@ -84,17 +85,15 @@ def subjects(lines: Iterable[Line]) -> list[Subject]:
 
 
 def small_problem(line: Line) -> Problem:
-    """B=2, two query heads for each of two key heads, and three largest tiles and a bit in either length."""
-    tile = largest_tile(line.candidate.config)
-    T = 3 * tile + 17
-    return line.problem.replace(B=2, NH=4, NH_kv=2, T=T, T_kv=T)
+    """B=2, two query heads for one key head, and two largest tiles and a bit in either length."""
+    T = 2 * largest_tile(line.candidate.config) + 17
+    return line.problem.replace(B=2, NH=2, NH_kv=1, T=T, T_kv=T)
 
 
 def largest_tile(config: Mapping[str, object]) -> int:
     """Rows or columns that one block takes at a time, by the parameters' names."""
     sizes = [value for name, value in config.items() if name.startswith("BLOCK_") and isinstance(value, int)]
-    tiles = config.get("OWN_TILES", 1)
-    return max(sizes, default=64) * (tiles if isinstance(tiles, int) else 1)
+    return max(sizes, default=64)
 
 
 def program_text(subject: Subject) -> str:
@@ -134,10 +133,10 @@ def build(subject: Subject, folder: Path) -> Path:
     return folder / "program"
 
 
-def run(program: Path, tool: str, sanitizer: str, limit_s: float = _RUN_LIMIT_S) -> str:
-    """ "ok", or the first lines that say what is wrong."""
+def run(program: Path, tool: str, sanitizer: str, limit_s: float = _RUN_LIMIT_S, gpu: str | None = None) -> str:
+    """ "ok", or the first lines that say what is wrong. `gpu`: as CUDA_VISIBLE_DEVICES names it."""
     command = [str(program)]
-    environment = dict(os.environ)
+    environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
     if tool != CHECK:
         command = [sanitizer, "--tool", tool, "--error-exitcode", str(_FINDINGS_EXIT), *command]
     if tool == "initcheck":
@@ -179,11 +178,14 @@ def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -
             subject.verdicts[CHECK] = str(error)
         return None
 
-    def go(task: tuple[Subject, Path, str]) -> None:
-        subject, program, tool = task
+    gpus = visible_gpus()
+
+    def go(numbered: tuple[int, tuple[Subject, Path, str]]) -> None:
+        number, (subject, program, tool) = numbered
         began = time.monotonic()
         left = limit_s - (began - start)
-        subject.verdicts[tool] = run(program, tool, sanitizer, left) if left > 0 else "not run: the time was up"
+        gpu = gpus[number % len(gpus)]
+        subject.verdicts[tool] = run(program, tool, sanitizer, left, gpu) if left > 0 else "not run: the time was up"
         subject.seconds[tool] = round(time.monotonic() - began, 1)
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -192,7 +194,13 @@ def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -
         built = [(subject, program) for subject, program in zip(found, programs, strict=True) if program is not None]
         # The slow tool first, so that nothing long is left to the end.
         tools = ("racecheck", CHECK, "memcheck", "initcheck", "synccheck")
-        list(pool.map(go, [(subject, program, tool) for tool in tools for subject, program in built]))
+        list(pool.map(go, enumerate((subject, program, tool) for tool in tools for subject, program in built)))
+
+
+def visible_gpus() -> list[str]:
+    """GPUs to spread the programs over, as CUDA_VISIBLE_DEVICES names them."""
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named or [str(number) for number in range(max(1, gpu_count()))]
 
 
 def table(found: Iterable[Subject]) -> str:
@@ -211,7 +219,9 @@ def table(found: Iterable[Subject]) -> str:
 
 
 def _cell(text: str | None) -> str:
-    return "" if text is None else text if text == "ok" or text.startswith("not run") else "FOUND"
+    if text is None or text == "ok" or text.startswith(("not run", "no end")):
+        return text or ""
+    return "FOUND"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
