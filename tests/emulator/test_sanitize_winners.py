@@ -40,7 +40,7 @@ def winner(op: str, T: int = 1024) -> Line:
 
 def test_small_problems_have_whole_and_partial_tiles_and_grouped_heads() -> None:
     problem = small_problem(winner("forward"))
-    assert problem.key == "forward B=2 NH=4 NH_kv=2 T=113 T_kv=113 HS=32 dtype=fp32 causal=1 layout=bthd"
+    assert problem.key == "forward B=2 NH=2 NH_kv=1 T=81 T_kv=81 HS=32 dtype=fp32 causal=1 layout=bthd"
 
 
 def test_candidates_of_several_winners_are_examined_once() -> None:
