@@ -5,6 +5,7 @@ from dataclasses import replace
 from autotune.candidate import Candidate, make_candidate
 from autotune.devices.gpus import gpu
 from autotune.devices.identity import DeviceIdentity
+from autotune.estimate.version import DRIVER
 from autotune.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
@@ -29,7 +30,9 @@ def timing(ms: float, kind: str = "measured") -> Timing:
     )
 
 
-def ok(ms: float, kind: str = "measured", driver: str = "570.1", compiler: str = "nvcc 13.0.88") -> Measurement:
+def ok(ms: float, kind: str = "measured", driver: str | None = None, compiler: str = "nvcc 13.0.88") -> Measurement:
+    if driver is None:
+        driver = "570.1" if kind == "measured" else DRIVER
     return Measurement(
         Outcome.OK,
         timing=timing(ms, kind),
