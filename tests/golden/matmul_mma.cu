@@ -1,8 +1,8 @@
 // autotune: matmul/mma: tensor cores (mma.sync): 16-bit operands, or fp32 ones rounded to tf32, by cp.async and ldmatrix; fp32 accumulation
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
-// configuration: BLOCK_M=128 BLOCK_N=128 BLOCK_K=64 WARPS_M=4 WARPS_N=2 STAGES=2 TILES_EACH=8 SWIZZLE=True MIN_BLOCKS=2 EPILOGUE=shared STORES=streaming REVERSE=False GRID_MAP=x=cols,y=rows,z=matrix
+// configuration: BLOCK_M=128 BLOCK_N=128 BLOCK_K=64 WARPS_M=2 WARPS_N=2 STAGES=2 TILES_EACH=8 SWIZZLE=True MIN_BLOCKS=2 EPILOGUE=shared STORES=cached REVERSE=False GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          6491f72f5406d810
+// hash:          b8fc3358f154795c
 
 #include "common/ldmatrix.cuh"
 #include "common/matrix_product.cuh"
@@ -17,7 +17,7 @@ using element = __half;
 constexpr int BLOCK_M = 128;
 constexpr int BLOCK_N = 128;
 constexpr int BLOCK_K = 64;          // summands a step
-constexpr int WARPS_M = 4;
+constexpr int WARPS_M = 2;
 constexpr int WARPS_N = 2;
 constexpr int STAGES = 2;            // tiles of each operand in shared memory
 constexpr int TILES_EACH = 8;        // neighbouring tiles of C a block, one after the other
@@ -25,7 +25,7 @@ constexpr bool SWIZZLE = true;        // rows of a tile exchange chunks, or are 
 constexpr bool A_ALONG_K = true;      // neighbours in memory are neighbours along K, not along M
 constexpr bool B_ALONG_K = true;
 constexpr Triangle TRIANGLE = Triangle::NONE;
-constexpr Access STORES = Access::STREAMING;
+constexpr Access STORES = Access::CACHED;
 constexpr bool SHARED = true;         // C by way of shared memory
 
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
@@ -171,4 +171,4 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
 // buffer a: 3145728 fp16, input
 // buffer b: 3145728 fp16, input
 // buffer c: 50331648 fp16, output
-// launch matrix_product grid=(1, 8, 48) block=(256, 1, 1) smem=98304 (a, b, c, NH, group, M, N, K, alpha)
+// launch matrix_product grid=(1, 8, 48) block=(128, 1, 1) smem=98304 (a, b, c, NH, group, M, N, K, alpha)

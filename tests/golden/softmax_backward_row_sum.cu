@@ -1,8 +1,8 @@
 // autotune: softmax_backward/row_sum: dS = P(dP - rowsum(P dP)): one sum a row, by a part of a warp, a warp or a block
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
-// configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
+// configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=16 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          a8ea3b6786197dc7
+// hash:          3d5ac39bd41e0d76
 
 #include "common/reduce.cuh"
 #include "common/row_access.cuh"
@@ -25,7 +25,7 @@ constexpr Access STORES = Access::CACHED;
 constexpr int ROWS = THREADS / LANES;
 constexpr int STEP = LANES * VEC;         // keys that the threads of a row take at a time
 constexpr int KEPT = REGISTERS / VEC;     // steps whose elements are kept
-constexpr int MIN_BLOCKS = 24 * 32 / THREADS;
+constexpr int MIN_BLOCKS = 16 * 32 / THREADS;
 
 /// Sums x over the threads of a row.
 __device__ __forceinline__ float sum_row(float x)
