@@ -1,8 +1,8 @@
 // autotune: forward/flash_mma: tiled attention with an online softmax on tensor cores (mma.sync), 16-bit operands, fp32 accumulation
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=2 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=32 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          8e3cfa233c517bfb
+// hash:          5dc7ddfe72c8d5fc
 
 #include "common/async_copy.cuh"
 #include "common/exp2_polynomial.cuh"
@@ -25,11 +25,11 @@ constexpr int WARPS = 4;
 constexpr int MIN_BLOCKS = 2;           // a multiprocessor, asked of the register allocator
 constexpr int BLOCK_M = 128;            // rows a block: queries, or pairs of a query and a head
 constexpr int BLOCK_N = 64;             // keys a step
-constexpr int STAGES = 2;               // tiles of K in shared memory
+constexpr int STAGES = 3;               // tiles of K in shared memory
 constexpr int V_STAGES = 3;             // and of V
 constexpr bool Q_IN_REGISTERS = true;   // or read from shared memory at every step
 constexpr bool REVERSE = false;         // from the last key to the first
-constexpr int OVERLAP = 32;             // keys whose scores are taken beside the weights of those before
+constexpr int OVERLAP = 0;             // keys whose scores are taken beside the weights of those before
 constexpr int POLYNOMIAL = 0;           // of every four exponentials, those that FMA units compute
 constexpr bool PACK_HEADS = false;      // a block has the queries of all heads that share a key head
 
@@ -277,9 +277,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
         }
         commit_copies();
     }
-    if (STAGES - 1 < tiles) copy_keys(STAGES - 1);
-    wait_for_copies<STAGES - 2>();
-    __syncthreads();  // Q is there, and the first tile
+    wait_for_copies<STAGES - 1>();
+    __syncthreads();  // Q is there
 
     unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 * 16 * M_TILES);
     // The warp's first row, and this thread's: the next ones are 8 apart. Computed anew where they are needed, for kept
@@ -294,62 +293,32 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     float highest[ROWS];
     State state;
 
-    constexpr int PARTS = BLOCK_N / PART;
-    float taken[2][M_TILES][N_TILES][4];  // scores of two parts of a tile, which take turns
-    uint32_t p[PART / 16][M_TILES][4];
-
-    // Each part's weights are computed beside the next part's scores, its maxima beside the product with V. Copies are
-    // started between the two: a branch there keeps the compiler from moving one into the other.
     const auto attend = [&](int step, auto masked) {
+        const int key = first_key(step);
+        float s[M_TILES][N_TILES][4];
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();  // K and V are there, and those of the step before have been read
+        if (step + STAGES - 1 < tiles) {
+            copy_keys(step + STAGES - 1);
+            copy_values(step + STAGES - 1);
+        }
+        commit_copies();
+        if (masked && key >= warp_keys()) return;
+        multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane);
+        if (masked) mask(s, scores, map, first_row(), key + key0);
+        find_highest(highest, s);
+        raise_maxima(state, highest, scores);
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) {
-            const int begin = part * PART;  // in the tile
-            const int key = first_key(step) + begin;
-            const bool last = part == PARTS - 1;
-            const bool sees = !masked || key < warp_keys();
-            const bool more = !masked || !last || step + 1 < tiles;
-            auto& now = taken[part % 2];
-            auto& next = taken[(part + 1) % 2];
-            if (sees) {
-                if (masked) {
-                    mask(now, scores, map, first_row(), key + key0);
-                    find_highest(highest, now);
-                }
-                raise_maxima(state, highest, scores);
-            }
-            if (last && more) {
-                wait_for_copies<STAGES - 2>();
-                __syncthreads();  // the next tile is there; K of this one has been read, and V of the one before
-            }
-            if (sees) {
-                const unsigned char* const from = last ? k_tile(step + 1) : k_tile(step) + Tile::bytes(begin + PART);
-                if (more && (!masked || key + PART < warp_keys()))
-                    multiply_keys(next, queries, shared_address(from) + key_lane);
-#pragma unroll
-                for (int i = 0; i < PART / 16; ++i) weigh(p[i], now, 16 * i, state, scores);
-            }
-            if (part == 0) {
-                if (step + STAGES - 1 < tiles) copy_values(step + STAGES - 1);
-                commit_copies();
-            }
-            if (last && step + STAGES < tiles) copy_keys(step + STAGES);
-            if (sees) {
-#pragma unroll
-                for (int i = 0; i < PART / 16; ++i)
-                    multiply_values(state, p[i],
-                                    shared_address(v_tile(step)) + Tile::bytes(begin + 16 * i) + value_lane);
-                if (!masked) find_highest(highest, next);
-            }
+        for (int first = 0; first < BLOCK_N; first += 16) {
+            uint32_t p[M_TILES][4];
+            weigh(p, s, first, state, scores);
+            multiply_values(state, p, shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
         }
     };
 
-    if (tiles > 0) {
-        multiply_keys(taken[0], queries, shared_address(k_tile(0)) + key_lane);
-        find_highest(highest, taken[0]);
-    }
     int step = 0;
 #pragma unroll 1
-    for (; step < min(full_tiles, tiles - 1); ++step) attend(step, Known<false>());
+    for (; step < full_tiles; ++step) attend(step, Known<false>());
 #pragma unroll 1
     for (; step < tiles; ++step) attend(step, Known<true>());
 
@@ -375,4 +344,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=57344 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=65536 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
