@@ -1,8 +1,8 @@
 // autotune: backward/flash_tf32x3: tiles on tensor cores in fp32, each product as three of tf32 (3xTF32); gradients transposed, so that P and dS feed their products from registers
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1a447855b7771250
+// hash:          bbb0ffafde5d38d3
 
 #include "common/async_copy.cuh"
 #include "common/gradient.cuh"
@@ -46,6 +46,12 @@ constexpr int DQ_ROWS = BLOCK_M / DQ_WARPS_M;   // queries a warp
 constexpr int DQ_TILES = HS / DQ_WARPS_D / 16;  // tiles of 16 columns a warp, taken by turns where addresses allow it
 constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
 using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, DQ_ROWS / 8>;
+
+/// A flag whose value the compiler knows.
+template <bool VALUE>
+struct Known {
+    __device__ constexpr operator bool() const { return VALUE; }
+};
 
 /// What the forward pass left of a query, for the backward pass.
 struct RowSums {
@@ -253,9 +259,12 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
 #pragma unroll 1
     for (int head = head_begin; head < head_begin + heads; ++head) {
+        const int peeled = masked_tiles;
+        int tile = 0;
 #pragma unroll 1
-        for (int tile = 0; tile < tiles; ++tile)
-            attend(head, tile, tile < masked_tiles);
+        for (; tile < peeled; ++tile) attend(head, tile, Known<true>());
+#pragma unroll 1
+        for (; tile < tiles; ++tile) attend(head, tile, Known<false>());
     }
 
     wait_for_copies<0>();
