@@ -31,7 +31,7 @@ def triangle(side: str, rows: int, cols: int) -> NDArray[np.bool_]:
 
 
 def rounded_to_tf32(array: NDArray[Any]) -> NDArray[np.float32]:
-    """float32 values rounded to tf32, 10 bits of mantissa: to nearest, ties away from zero, as cvt.rna.tf32.f32 does."""
+    """float32 values rounded to tf32, 10 mantissa bits: to nearest, ties away from zero, as cvt.rna.tf32.f32 does."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     finite = np.isfinite(array)
     return np.where(finite, (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000), bits).view(np.float32)

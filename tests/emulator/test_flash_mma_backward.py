@@ -72,7 +72,9 @@ def test_every_head_size_is_right(HS: int, cache: BuildCache) -> None:
     """Every way of accumulating dQ; lengths that divide no tile."""
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=77, T_kv=150, HS=HS, dtype="fp16", causal=True)
     configs = ways_of(problem)
-    assert [config["DQ_ACCUMULATE"] for config in configs] == [way for way in WAYS if HS <= 128 or way != "atomic_later"]
+    assert [config["DQ_ACCUMULATE"] for config in configs] == [
+        way for way in WAYS if HS <= 128 or way != "atomic_later"
+    ]
     for config in configs:
         found = verdict(FAMILY, problem, config, cache)
         assert (found.outcome, found.message) == OK, config
