@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.candidate import Candidate, make_candidate
+from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.store.lines import Line
@@ -14,8 +15,7 @@ from benchmarks import tuning_worth
 from benchmarks.tuning_worth import parameter_tables, searched, transfer_summary, transfer_tables, worth_table
 
 LINE = shipped_winners()[0]
-SHORT = LINE.problem.replace(T=512, T_kv=512)
-LONG = LINE.problem.replace(T=4096, T_kv=4096)
+SHORT, LONG = (get_op("forward").problem(T=T) for T in (512, 4096))
 A, B, DEFAULT = (make_candidate("fam", "hash", {"BLOCK": block, "STAGES": 2}) for block in (32, 64, 128))
 
 

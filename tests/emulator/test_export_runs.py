@@ -21,7 +21,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def found(tmp_path: Path) -> Best:
-    return best("backward", device="h200", db=tmp_path / "none.db", **SMALL)
+    several = {**SMALL, "T": 300}  # several tiles of any family's: half of them is less than all
+    return best("backward", device="h200", db=tmp_path / "none.db", **several)
 
 
 @pytest.mark.parametrize("op", ["forward", "backward"])
