@@ -64,4 +64,4 @@ def test_the_default_spills_one_register_at_most(dtype: str, HS: int, spilled: i
     assert {report.kernel for report in artifact.kernels} == set(source.plan.kernels)
     for report in artifact.kernels:
         allowed = spilled if report.kernel == "key_gradients" else 0
-        assert report.spill_bytes <= allowed and report.stack_bytes <= allowed, report.kernel
+        assert max(report.spill_bytes, report.stack_bytes) <= allowed, report.kernel
