@@ -1,10 +1,17 @@
-"""Tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
+"""A build cache for each file; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
 
 import importlib.util
 
 import pytest
 
+from autotune.build.cache import BuildCache
 from autotune.devices.detect import present_gpu
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    """Of its own, so that every binary is really built."""
+    return BuildCache(tmp_path_factory.mktemp("cache"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,11 +43,6 @@ def nvccs() -> dict[str, Path]:
     return {str(compiler): compiler.path for compiler in found if compiler is not None}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def test_there_is_a_compiler() -> None:
     assert nvccs()
 

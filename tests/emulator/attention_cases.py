@@ -1,6 +1,6 @@
 """Problems on which attention kernels go wrong when they are wrong, and how a family is judged on one of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
+from autotune.check.model import Trace
+from autotune.check.tracing import trace_plan
 from autotune.devices.cpu import CpuDevice
 from autotune.devices.gpus import gpu
 from autotune.expected import expect
@@ -17,9 +19,12 @@ from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template, find_template
-from autotune.values import Value
+from autotune.values import Config, Value
 
 SPEC = gpu("h200")
+
+Judge = Callable[[Problem, Config], Verdict]
+"""`verdict` of one family's configurations."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,12 @@ class AttentionCase:
     def problem(self, op: str) -> Problem:
         """The case for one op."""
         return get_op(op).problem(**self.fields)
+
+    def fitted(self, op: str, dtypes: Sequence[str], head_sizes: Sequence[int]) -> Problem:
+        """The case for a family that takes only these: the first dtype, or HS=64, where the case has another."""
+        dtype = self.fields["dtype"] if self.fields["dtype"] in dtypes else dtypes[0]
+        HS = self.fields["HS"] if self.fields["HS"] in head_sizes else 64
+        return get_op(op).problem(**{**self.fields, "dtype": dtype, "HS": HS})
 
 
 def _case(name: str, T: int, T_kv: int, **fields: Any) -> AttentionCase:
@@ -67,8 +78,12 @@ def families(op: str) -> tuple[Template, ...]:
     return tuple(find_template(op, name) for name in ("flash_simt", "unfused"))
 
 
-def verdict(template: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> Verdict:
-    """Render, build for the emulator, run twice and compare every element with the float64 reference."""
+def verdict(template: Template, problem: Problem, config: Config, cache: BuildCache) -> Verdict:
+    """Render, build for the emulator, run twice on poisoned memory and compare every element with the float64
+    reference.
+
+    Lengths and numbers of heads are arguments of the kernels: the cache has one build for many problems.
+    """
     source = render(template, problem, config, SPEC)
     op = get_op(problem.op)
     device = CpuDevice(SPEC, threads=2)
@@ -76,6 +91,22 @@ def verdict(template: Template, problem: Problem, config: dict[str, Value], cach
         return Bench(device, op, expect(op, problem, seed=1)).evaluate(build_emulator(source, cache), source.plan, None)
     finally:
         device.close()
+
+
+def traced(template: Template, problem: Problem, config: Config, cache: BuildCache) -> Trace:
+    """Run once with every access of every thread of every block watched."""
+    source, op = render(template, problem, config, SPEC), get_op(problem.op)
+    images = {name: array.ravel() for name, array in op.inputs(problem, seed=1).items()}
+    artifact = build_emulator(source, cache, traced=True)
+    return trace_plan(artifact, source.plan, images, op.tensors(problem), blocks=None)
+
+
+def assert_no_bank_conflicts(trace: Trace) -> None:
+    """Each kind of access to shared memory occurs, and none of it meets in a bank."""
+    for operation in ("matrix load", "async copy", "shared load", "shared store"):
+        lines = [line for kernel in trace.kernels for line in kernel.lines if line.operation == operation]
+        assert lines, operation
+        assert sum(line.conflicts for line in lines) == 0, operation
 
 
 def covering(space: Space, seed: int) -> Iterator[dict[str, Value]]:

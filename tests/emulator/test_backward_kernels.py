@@ -14,8 +14,6 @@ from autotune.build.emulator import build_emulator
 from autotune.devices._library import EmulatorLibrary
 from autotune.devices.cpu import CpuDevice
 from autotune.dtypes import numpy_dtype
-from autotune.expected import expect
-from autotune.measure import Bench, Verdict
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
 from autotune.plan import Arg, Launch, LaunchPlan, ViewArg, pack_arguments
@@ -24,7 +22,7 @@ from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template
 from autotune.values import Value
-from tests.emulator.attention_cases import CASE_NAMES, CASES, SPEC, AttentionCase, covering, families
+from tests.emulator.attention_cases import CASE_NAMES, CASES, SPEC, AttentionCase, covering, families, verdict
 
 BACKWARD = get_op("backward")
 FAMILIES = families("backward")
@@ -36,25 +34,9 @@ View = tuple[NDArray[Any], tuple[int, ...], int]
 """A storage, element strides of the tensor in it, and the tensor's offset."""
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def default(family: Template, problem: Problem, **values: Value) -> dict[str, Value]:
     """The family's configuration for a problem, some values changed."""
     return {**Space(family, problem, SPEC).default(), **values}
-
-
-def verdict(family: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> Verdict:
-    """Run twice on poisoned outputs and workspaces; compare every element with the float64 reference."""
-    source = render(family, problem, config, SPEC)
-    device = CpuDevice(SPEC, threads=2)
-    try:
-        bench = Bench(device, BACKWARD, expect(BACKWARD, problem, seed=1))
-        return bench.evaluate(build_emulator(source, cache), source.plan, None)
-    finally:
-        device.close()
 
 
 @each_family
@@ -184,12 +166,10 @@ def agree(got: Arrays, problem: Problem, inputs: Arrays, tolerance: float = 2e-5
         )
 
 
-@each_family
-def test_odd_strides(family: Template, cache: BuildCache) -> None:
-    """An inner stride of 2, rows that start between vectors, a base that is not aligned, gradients with gaps."""
-    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
-    inputs = inputs_of(problem, 2)
-    views = {
+def odd_views(inputs: Arrays) -> dict[str, View]:
+    """Of B=2, NH=2, T=37, T_kv=50, HS=64: an inner stride of 2, rows that start between vectors, a base that is not
+    aligned, gradients with gaps."""
+    return {
         "q": place(inputs["q"], (2 * 37 * 130, 37 * 130, 130, 2)),
         "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
         "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
@@ -197,8 +177,36 @@ def test_odd_strides(family: Template, cache: BuildCache) -> None:
         "dq": place(np.zeros_like(inputs["q"]), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
         "dk": place(np.zeros_like(inputs["k"]), (2 * 50 * 64, 50 * 64, 1, 50)),
     }
+
+
+def far_apart(inputs: Arrays, rows: int) -> dict[str, View]:
+    """Of NH=2, HS=64: room for so many rows from one head to the next, NaN where there are none."""
+    gap = 64 * rows
+    return {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
+
+
+def one_dout(inputs: Arrays) -> tuple[Arrays, dict[str, View]]:
+    """The gradient of a sum: one number stands for all of dO."""
+    one = np.full(1, 0.75, inputs["dout"].dtype)
+    return {**inputs, "dout": np.broadcast_to(one, inputs["dout"].shape)}, {"dout": (one, (0, 0, 0, 0), 0)}
+
+
+def repeats_itself(family: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> bool:
+    """Whether it claims to; if so, it must."""
+    inputs = inputs_of(problem, 7)
+    claim = bool(family.front.deterministic({**problem.fields, **config, "device": SPEC}))
+    if claim:
+        first, second = (run(family, problem, config, inputs, {}, cache) for _ in range(2))
+        assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
+    return claim
+
+
+@each_family
+def test_odd_strides(family: Template, cache: BuildCache) -> None:
+    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
+    inputs = inputs_of(problem, 2)
     for config in dq_variants(family, problem):
-        agree(run(family, problem, config, inputs, views, cache), problem, inputs)
+        agree(run(family, problem, config, inputs, odd_views(inputs), cache), problem, inputs)
 
 
 def dq_variants(family: Template, problem: Problem) -> list[dict[str, Value]]:
@@ -212,12 +220,9 @@ def dq_variants(family: Template, problem: Problem) -> list[dict[str, Value]]:
 @each_family
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_dout_of_zero_strides(family: Template, dtype: str, cache: BuildCache) -> None:
-    """The gradient of a sum: one number stands for all of dO."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=1, T=37, T_kv=50, HS=64, dtype=dtype, causal=True)
-    inputs = inputs_of(problem, 3)
-    one = np.full(1, 0.75, inputs["dout"].dtype)
-    inputs["dout"] = np.broadcast_to(one, inputs["dout"].shape)
-    got = run(family, problem, default(family, problem), inputs, {"dout": (one, (0, 0, 0, 0), 0)}, cache)
+    inputs, views = one_dout(inputs_of(problem, 3))
+    got = run(family, problem, default(family, problem), inputs, views, cache)
     agree(got, problem, inputs, 2e-5 if dtype == "fp32" else 3e-3)
 
 
@@ -227,10 +232,8 @@ def test_nan_beyond_the_valid_rows_does_not_leak(family: Template, causal: bool,
     """Rows between one head's last and the next head's first hold NaN; `place` fills them so."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=causal)
     inputs = inputs_of(problem, 4)
-    gap = 64 * 80  # elements between heads: room for 80 rows
-    views = {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
     for config in dq_variants(family, problem):
-        agree(run(family, problem, config, inputs, views, cache), problem, inputs, 3e-3)
+        agree(run(family, problem, config, inputs, far_apart(inputs, 80), cache), problem, inputs, 3e-3)
 
 
 @each_family
@@ -253,13 +256,7 @@ def test_large_scores_are_stable(family: Template, factor: float, cache: BuildCa
 @each_family
 def test_families_that_say_so_repeat_themselves_to_the_bit(family: Template, cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp32", causal=True)
-    inputs = inputs_of(problem, 7)
-    claims = []
-    for config in dq_variants(family, problem):
-        claims.append(bool(family.front.deterministic({**problem.fields, **config, "device": SPEC})))
-        if claims[-1]:
-            first, second = (run(family, problem, config, inputs, {}, cache) for _ in range(2))
-            assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
+    claims = [repeats_itself(family, problem, config, cache) for config in dq_variants(family, problem)]
     assert claims == ([False, False, True] if family.name == "flash_simt" else [True])
 
 

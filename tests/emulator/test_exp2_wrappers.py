@@ -1,7 +1,6 @@
 """2^x from polynomials: its error over the whole range, and the values at the ends."""
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from autotune.build.cache import BuildCache
@@ -9,11 +8,6 @@ from tests.emulator.small_kernel import SmallKernel
 
 BOUNDS = {3: 7.6e-5, 4: 2.8e-6, 5: 2.4e-7}
 """Of the relative error by degree, as the header says."""
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
 
 
 def exp2(x: NDArray[np.float32], cache: BuildCache) -> NDArray[np.float32]:

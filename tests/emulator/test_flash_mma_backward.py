@@ -7,24 +7,34 @@ import pytest
 
 from autotune.build.cache import BuildCache
 from autotune.build.emulator import build_emulator
-from autotune.check.tracing import trace_plan
 from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import find_template
 from autotune.values import Value
-from tests.emulator.attention_cases import CASE_NAMES, CASES, SPEC, AttentionCase, covering
+from tests.emulator.attention_cases import (
+    CASE_NAMES,
+    CASES,
+    SPEC,
+    AttentionCase,
+    assert_no_bank_conflicts,
+    covering,
+    traced,
+    verdict,
+)
 from tests.emulator.test_backward_kernels import (
     BACKWARD,
     GRADIENTS,
     Arrays,
     agree,
     default,
+    far_apart,
     inputs_of,
-    place,
+    odd_views,
+    one_dout,
+    repeats_itself,
     run,
-    verdict,
 )
 
 FAMILY = find_template("backward", "flash_mma")
@@ -33,11 +43,6 @@ WAYS = ["atomic", "atomic_later", "separate", "alongside"]
 """Of accumulating dQ."""
 
 _PLAIN: dict[str, Value] = {"WARPS_D": 1, "OWN_TILES": 1, "SPLIT": "columns", "DQ_WARPS_M": 2, "MIN_BLOCKS": 1}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
 
 
 def on_tensor_cores(case: AttentionCase) -> Problem:
@@ -107,29 +112,17 @@ def test_rows_without_a_key(config: dict[str, Value], cache: BuildCache) -> None
 
 
 def test_odd_strides(cache: BuildCache) -> None:
-    """An inner stride of 2, rows that start between vectors, a base that is not aligned, gradients with gaps."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=True)
     inputs = inputs_of(problem, 2)
-    views = {
-        "q": place(inputs["q"], (2 * 37 * 130, 37 * 130, 130, 2)),
-        "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
-        "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
-        "dout": place(inputs["dout"], (2 * 37 * 64, 37 * 64, 1, 37)),
-        "dq": place(np.zeros_like(inputs["q"]), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
-        "dk": place(np.zeros_like(inputs["k"]), (2 * 50 * 64, 50 * 64, 1, 50)),
-    }
     for config in ways_of(problem):
-        agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
+        agree(run(FAMILY, problem, config, inputs, odd_views(inputs), cache), problem, inputs, 3e-3)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp16", 3e-3), ("bf16", 2.5e-2)])
 def test_dout_of_zero_strides(dtype: str, tolerance: float, cache: BuildCache) -> None:
-    """The gradient of a sum: one number stands for all of dO."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=1, T=37, T_kv=50, HS=64, dtype=dtype, causal=True)
-    inputs = inputs_of(problem, 3)
-    one = np.full(1, 0.75, inputs["dout"].dtype)
-    inputs["dout"] = np.broadcast_to(one, inputs["dout"].shape)
-    got = run(FAMILY, problem, default(FAMILY, problem), inputs, {"dout": (one, (0, 0, 0, 0), 0)}, cache)
+    inputs, views = one_dout(inputs_of(problem, 3))
+    got = run(FAMILY, problem, default(FAMILY, problem), inputs, views, cache)
     agree(got, problem, inputs, tolerance)
 
 
@@ -138,8 +131,7 @@ def test_nan_beyond_the_valid_rows_does_not_leak(causal: bool, cache: BuildCache
     """Rows between one head's last and the next head's first hold NaN; `place` fills them so."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=causal)
     inputs = inputs_of(problem, 4)
-    gap = 64 * 260  # elements between heads: room for two of the largest tiles
-    views = {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
+    views = far_apart(inputs, 260)  # room for two of the largest tiles
     for config in ways_of(problem):
         agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs, 3e-3)
 
@@ -175,13 +167,7 @@ def test_large_scores_are_stable(factor: float, cache: BuildCache) -> None:
 
 def test_blocks_of_their_own_for_dq_repeat_themselves_to_the_bit(cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp16", causal=True)
-    inputs = inputs_of(problem, 7)
-    claims = []
-    for config in ways_of(problem):
-        claims.append(bool(FAMILY.front.deterministic({**problem.fields, **config, "device": SPEC})))
-        if claims[-1]:
-            first, second = (run(FAMILY, problem, config, inputs, {}, cache) for _ in range(2))
-            assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
+    claims = [repeats_itself(FAMILY, problem, config, cache) for config in ways_of(problem)]
     assert claims == [False, False, True, True]
 
 
@@ -219,13 +205,7 @@ def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cach
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=170, HS=HS, dtype="fp16", causal=True)
     config = default(FAMILY, problem, **changes)
     assert Space(FAMILY, problem, SPEC).why_not(config) is None
-    source = render(FAMILY, problem, config, SPEC)
-    images = {name: array.ravel() for name, array in BACKWARD.inputs(problem, seed=1).items()}
-    artifact = build_emulator(source, cache, traced=True)
-    trace = trace_plan(artifact, source.plan, images, BACKWARD.tensors(problem), blocks=None)
+    trace = traced(FAMILY, problem, config, cache)
     assert trace.complete
     assert [str(found) for found in trace.findings] == []
-    for operation in ("matrix load", "async copy", "shared load", "shared store"):
-        lines = [line for kernel in trace.kernels for line in kernel.lines if line.operation == operation]
-        assert lines, operation
-        assert sum(line.conflicts for line in lines) == 0, operation
+    assert_no_bank_conflicts(trace)

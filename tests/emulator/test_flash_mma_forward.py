@@ -1,56 +1,49 @@
 """The tensor core family of the forward pass on the emulator: hard shapes, dtypes, layouts, strides, its parameters."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.check.tracing import trace_plan
-from autotune.devices.cpu import CpuDevice
 from autotune.devices.gpus import gpu
-from autotune.expected import expect
-from autotune.measure import Bench, Verdict
 from autotune.ops.registry import get_op
 from autotune.outcome import Outcome
 from autotune.problem import Problem
-from autotune.render import render
 from autotune.space import Space
 from autotune.template import find_template
 from autotune.values import Config
-from tests.emulator.attention_cases import CASES, SPEC, AttentionCase, covering
-from tests.emulator.test_forward_kernels import Run, agree, packed, place
+from tests.emulator.attention_cases import (
+    CASES,
+    SPEC,
+    AttentionCase,
+    Judge,
+    assert_no_bank_conflicts,
+    covering,
+    traced,
+    verdict,
+)
+from tests.emulator.test_forward_kernels import (
+    Run,
+    agree,
+    assert_it_repeats_itself,
+    far_apart,
+    odd_inputs,
+    odd_outputs,
+    packed,
+    steep,
+    stored_once,
+)
 
 FORWARD = get_op("forward")
 FAMILY = find_template("forward", "flash_mma")
 HEAD_SIZES = (32, 64, 96, 128, 192, 256)
 
-Judge = Callable[[Problem, Config], Verdict]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
 
 @pytest.fixture(scope="module")
 def judge(cache: BuildCache) -> Judge:
-    """Runs a candidate twice and checks every element. Lengths and heads are arguments: one build serves many."""
-    builds: dict[str, Artifact] = {}
-
-    def run(problem: Problem, config: Config) -> Verdict:
-        source = render(FAMILY, problem, config, SPEC)
-        artifact = builds.setdefault(source.hash, build_emulator(source, cache))
-        device = CpuDevice(SPEC, threads=2)
-        try:
-            return Bench(device, FORWARD, expect(FORWARD, problem, seed=1)).evaluate(artifact, source.plan, None)
-        finally:
-            device.close()
-
-    return run
+    return partial(verdict, FAMILY, cache=cache)
 
 
 def default(problem: Problem) -> dict[str, Any]:
@@ -63,15 +56,9 @@ def start(problem: Problem, number: int) -> dict[str, Any]:
     return dict(starts[number % len(starts)])
 
 
-def supported(case: AttentionCase) -> Problem:
-    """The case with a dtype and a head size that tensor cores take."""
-    fields = {**case.fields, "dtype": "fp16" if case.fields["dtype"] == "fp32" else case.fields["dtype"]}
-    return FORWARD.problem(**{**fields, "HS": fields["HS"] if fields["HS"] in HEAD_SIZES else 64})
-
-
 @pytest.mark.parametrize(("number", "case"), list(enumerate(CASES)), ids=[case.name for case in CASES])
 def test_every_case_is_right(number: int, case: AttentionCase, judge: Judge) -> None:
-    problem = supported(case)
+    problem = case.fitted("forward", ("fp16", "bf16"), HEAD_SIZES)
     found = judge(problem, start(problem, number))
     assert (found.outcome, found.message) == (Outcome.OK, "")
 
@@ -133,57 +120,32 @@ def odd(cache: BuildCache) -> Run:
 
 
 def test_odd_strides(odd: Run) -> None:
-    """An inner stride of 2, rows that start between vectors, a base that is not aligned, outputs with gaps."""
     inputs = FORWARD.inputs(odd.problem, seed=2)
-    out = np.zeros((2, 2, 37, 64), np.float16)
-    q = place(inputs["q"], (2 * 37 * 128, 37 * 128, 128, 2))
-    k = place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1))
-    v = place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1)
-    gaps = place(out, (2 * 37 * 65, 37 * 65, 65, 1), offset=3)
-    agree(odd({"q": q, "k": k, "v": v, "out": gaps}), odd.reference(inputs), tolerance=2e-3)
-    apart = place(out, (2 * 37 * 128, 37 * 128, 128, 2))
-    agree(odd({"q": q, "k": k, "v": v, "out": apart}), odd.reference(inputs), tolerance=2e-3)
+    for out in odd_outputs(np.float16):
+        agree(odd({**odd_inputs(inputs), "out": out}), odd.reference(inputs), tolerance=2e-3)
 
 
 def test_zero_strides(odd: Run) -> None:
-    """One K and V for all heads and batches, and one query for all rows, each stored once."""
-    inputs = {
-        name: np.broadcast_to(array[:1, :1, :1] if name == "q" else array[:1, :1], array.shape)
-        for name, array in FORWARD.inputs(odd.problem, seed=2).items()
-    }
-    got = odd(
-        {
-            "q": (inputs["q"][0, 0, 0].copy(), (0, 0, 0, 1), 0),
-            "k": (inputs["k"][0, 0].flatten(), (0, 0, 64, 1), 0),
-            "v": (inputs["v"][0, 0].flatten(), (0, 0, 64, 1), 0),
-        }
-    )
-    agree(got, odd.reference(inputs), tolerance=2e-3)
+    inputs, views = stored_once(FORWARD.inputs(odd.problem, seed=2))
+    agree(odd(views), odd.reference(inputs), tolerance=2e-3)
 
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_nan_beyond_the_valid_rows_does_not_leak(aligned: bool, odd: Run) -> None:
-    """Between one head's last row and the next head's first there is NaN; by chunks and by elements."""
+    """By chunks and by elements; room for more than a tile beyond the last row."""
     inputs = FORWARD.inputs(odd.problem, seed=4)
-    gap = 64 * 150  # elements between heads: room for 150 rows, more than a tile beyond the last
-    views = {name: place(array, (2 * gap, gap, 64, 1), offset=int(not aligned)) for name, array in inputs.items()}
+    views = far_apart(inputs, 150, offset=int(not aligned))
     agree(odd(views), odd.reference(inputs), tolerance=2e-3)
 
 
 def test_large_scores_are_stable(odd: Run) -> None:
-    """Scores in the thousands, small ones, and maxima that grow from one tile to the next."""
-    inputs = FORWARD.inputs(odd.problem, seed=5)
-    inputs["q"] = (inputs["q"] * 100).astype(np.float16)
-    inputs["q"][0, 1] *= np.float16(1e-5)
-    inputs["k"][1] *= np.linspace(0.1, 4, 50, dtype=np.float16)[:, None]
+    inputs = steep(FORWARD.inputs(odd.problem, seed=5))
     views = {name: packed(array) for name, array in inputs.items()}
     agree(odd(views), odd.reference(inputs), tolerance=3e-3)
 
 
 def test_repeated_runs_agree_to_the_bit(odd: Run) -> None:
-    views = {name: packed(array) for name, array in FORWARD.inputs(odd.problem, seed=7).items()}
-    first, second = odd(views), odd(views)
-    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+    assert_it_repeats_itself(odd)
 
 
 CLEAN: tuple[dict[str, Any], ...] = (
@@ -201,13 +163,6 @@ CLEAN: tuple[dict[str, Any], ...] = (
 def test_no_races_and_no_bank_conflicts(changed: Config, cache: BuildCache) -> None:
     """Every access of every thread is watched: races, bounds, copies not waited for, passes through shared memory."""
     problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=200, dtype="fp16", layout="bhtd")
-    source = render(FAMILY, problem, {**FAMILY.defaults, **changed}, SPEC)
-    artifact = build_emulator(source, cache, traced=True)
-    images = {name: array.reshape(-1) for name, array in FORWARD.inputs(problem, seed=1).items()}
-    trace = trace_plan(artifact, source.plan, images, FORWARD.tensors(problem), blocks=None)
+    trace = traced(FAMILY, problem, {**FAMILY.defaults, **changed}, cache)
     assert [str(found) for found in trace.findings] == []
-    lines = [line for kernel in trace.kernels for line in kernel.lines]
-    for operation in ("matrix load", "async copy", "shared load", "shared store"):
-        counted = [line for line in lines if line.operation == operation]
-        assert counted
-        assert sum(line.conflicts for line in counted) == 0, operation
+    assert_no_bank_conflicts(trace)

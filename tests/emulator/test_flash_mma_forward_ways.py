@@ -10,11 +10,11 @@ from autotune.outcome import Outcome
 from autotune.problem import Problem
 from autotune.space import Space
 from autotune.values import Config
-from tests.emulator.attention_cases import SPEC
-from tests.emulator.test_flash_mma_forward import FAMILY, FORWARD, Judge, cache, judge
+from tests.emulator.attention_cases import SPEC, Judge
+from tests.emulator.test_flash_mma_forward import FAMILY, FORWARD, judge
 from tests.emulator.test_forward_kernels import Run, agree, place
 
-__all__ = ["cache", "judge"]  # fixtures
+__all__ = ["judge"]  # a fixture
 
 SMALL: dict[str, Any] = {"BLOCK_M": 32, "WARPS": 1, "BLOCK_N": 32, "MIN_BLOCKS": 1}
 ONE_TILE: dict[str, Any] = {**SMALL, "BLOCK_M": 16, "BLOCK_N": 16}

@@ -1,61 +1,49 @@
 """The fp32 tensor core family of the backward pass on the emulator: hard shapes, layouts, strides, its parameters."""
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from autotune.build.artifact import Artifact
 from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.check.tracing import trace_plan
-from autotune.devices.cpu import CpuDevice
 from autotune.devices.gpus import gpu
-from autotune.expected import expect
-from autotune.measure import Bench, Verdict
 from autotune.outcome import Outcome
 from autotune.problem import Problem
-from autotune.render import render
 from autotune.space import Space
 from autotune.template import find_template
-from autotune.values import Config, Value
-from tests.emulator.attention_cases import CASES, SPEC, AttentionCase, covering
-from tests.emulator.test_backward_kernels import BACKWARD, GRADIENTS, agree, default, inputs_of, place, run
+from autotune.values import Value
+from tests.emulator.attention_cases import (
+    CASES,
+    SPEC,
+    AttentionCase,
+    Judge,
+    assert_no_bank_conflicts,
+    covering,
+    traced,
+    verdict,
+)
+from tests.emulator.test_backward_kernels import (
+    BACKWARD,
+    GRADIENTS,
+    agree,
+    default,
+    far_apart,
+    inputs_of,
+    odd_views,
+    one_dout,
+    repeats_itself,
+    run,
+)
 
 FAMILY = find_template("backward", "flash_tf32x3")
 HEAD_SIZES = (32, 64, 96, 128)
 WAYS = ("in_place", "separate")
 """Of accumulating dQ."""
 
-Judge = Callable[[Problem, Config], Verdict]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
 
 @pytest.fixture(scope="module")
 def judge(cache: BuildCache) -> Judge:
-    """Runs a candidate twice and checks every element. Lengths and heads are arguments: one build serves many."""
-    builds: dict[str, Artifact] = {}
-
-    def judged(problem: Problem, config: Config) -> Verdict:
-        source = render(FAMILY, problem, config, SPEC)
-        artifact = builds.setdefault(source.hash, build_emulator(source, cache))
-        device = CpuDevice(SPEC, threads=2)
-        try:
-            return Bench(device, BACKWARD, expect(BACKWARD, problem, seed=1)).evaluate(artifact, source.plan, None)
-        finally:
-            device.close()
-
-    return judged
-
-
-def supported(case: AttentionCase) -> Problem:
-    """The case in fp32, with a head size that the family takes."""
-    fields = {**case.fields, "dtype": "fp32"}
-    return BACKWARD.problem(**{**fields, "HS": fields["HS"] if fields["HS"] in HEAD_SIZES else 64})
+    return partial(verdict, FAMILY, cache=cache)
 
 
 def ways_of(problem: Problem) -> list[dict[str, Value]]:
@@ -67,7 +55,7 @@ def ways_of(problem: Problem) -> list[dict[str, Value]]:
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_every_case_is_right(case: AttentionCase, judge: Judge) -> None:
-    problem = supported(case)
+    problem = case.fitted("backward", ("fp32",), HEAD_SIZES)
     ways = ways_of(problem) if problem["HS"] == 64 and problem["causal"] else [default(FAMILY, problem)]
     for config in ways:
         found = judge(problem, config)
@@ -113,29 +101,16 @@ def test_rows_without_a_key_have_no_gradient(cache: BuildCache) -> None:
 
 
 def test_odd_strides(cache: BuildCache) -> None:
-    """An inner stride of 2, rows that start between vectors, a base that is not aligned, gradients with gaps."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
     inputs = inputs_of(problem, 2)
-    views = {
-        "q": place(inputs["q"], (2 * 37 * 130, 37 * 130, 130, 2)),
-        "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
-        "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
-        "dout": place(inputs["dout"], (2 * 37 * 64, 37 * 64, 1, 37)),
-        "dq": place(np.zeros_like(inputs["q"]), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
-        "dk": place(np.zeros_like(inputs["k"]), (2 * 50 * 64, 50 * 64, 1, 50)),
-    }
     for config in ways_of(problem):
-        agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs)
+        agree(run(FAMILY, problem, config, inputs, odd_views(inputs), cache), problem, inputs)
 
 
 def test_dout_of_zero_strides(cache: BuildCache) -> None:
-    """The gradient of a sum: one number stands for all of dO."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=1, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
-    inputs = inputs_of(problem, 3)
-    one = np.full(1, 0.75, np.float32)
-    inputs["dout"] = np.broadcast_to(one, inputs["dout"].shape)
-    got = run(FAMILY, problem, default(FAMILY, problem), inputs, {"dout": (one, (0, 0, 0, 0), 0)}, cache)
-    agree(got, problem, inputs)
+    inputs, views = one_dout(inputs_of(problem, 3))
+    agree(run(FAMILY, problem, default(FAMILY, problem), inputs, views, cache), problem, inputs)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -143,21 +118,14 @@ def test_nan_beyond_the_valid_rows_does_not_leak(causal: bool, cache: BuildCache
     """Rows between one head's last and the next head's first hold NaN; `place` fills them so."""
     problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=causal)
     inputs = inputs_of(problem, 4)
-    gap = 64 * 260  # elements between heads: room for two of the largest tiles
-    views = {name: place(inputs[name], (2 * gap, gap, 64, 1)) for name in ("q", "k", "v", "out", "dout")}
+    views = far_apart(inputs, 260)  # room for two of the largest tiles
     for config in ways_of(problem):
         agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs)
 
 
 def test_the_way_without_atomics_repeats_itself_to_the_bit(cache: BuildCache) -> None:
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp32", causal=True)
-    inputs = inputs_of(problem, 7)
-    claims = []
-    for config in ways_of(problem):
-        claims.append(bool(FAMILY.front.deterministic({**problem.fields, **config, "device": SPEC})))
-        if claims[-1]:
-            first, second = (run(FAMILY, problem, config, inputs, {}, cache) for _ in range(2))
-            assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)
+    claims = [repeats_itself(FAMILY, problem, config, cache) for config in ways_of(problem)]
     assert claims == [False, True]
 
 
@@ -195,13 +163,7 @@ def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cach
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=170, HS=HS, dtype="fp32", causal=True)
     config = default(FAMILY, problem, **changes)
     assert Space(FAMILY, problem, SPEC).why_not(config) is None
-    source = render(FAMILY, problem, config, SPEC)
-    images = {name: array.ravel() for name, array in BACKWARD.inputs(problem, seed=1).items()}
-    artifact = build_emulator(source, cache, traced=True)
-    trace = trace_plan(artifact, source.plan, images, BACKWARD.tensors(problem), blocks=None)
+    trace = traced(FAMILY, problem, config, cache)
     assert trace.complete
     assert [str(found) for found in trace.findings] == []
-    for operation in ("matrix load", "async copy", "shared load", "shared store"):
-        lines = [line for kernel in trace.kernels for line in kernel.lines if line.operation == operation]
-        assert lines, operation
-        assert sum(line.conflicts for line in lines) == 0, operation
+    assert_no_bank_conflicts(trace)

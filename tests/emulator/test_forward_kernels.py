@@ -33,11 +33,6 @@ View = tuple[NDArray[Any], tuple[int, ...], int]
 """A storage, element strides of the tensor in it, and the tensor's offset."""
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 @each_family
 @pytest.mark.parametrize("case", CASES, ids=CASE_NAMES)
 def test_every_case_is_right(family: Template, case: AttentionCase, cache: BuildCache) -> None:
@@ -143,55 +138,83 @@ def agree(got: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]],
         np.testing.assert_allclose(got[name], expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+def odd_inputs(inputs: Mapping[str, NDArray[Any]]) -> dict[str, View]:
+    """Of B=2, NH=2, T=37, T_kv=50, HS=64: an inner stride of 2, rows that start between vectors, a base that is not
+    aligned."""
+    return {
+        "q": place(inputs["q"], (2 * 37 * 128, 37 * 128, 128, 2)),
+        "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
+        "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
+    }
+
+
+def odd_outputs(dtype: type[np.floating[Any]]) -> tuple[View, View]:
+    """Of the same problem: rows with gaps between them, and an inner stride of 2."""
+    out = np.zeros((2, 2, 37, 64), dtype)
+    return place(out, (2 * 37 * 65, 37 * 65, 65, 1), offset=3), place(out, (2 * 37 * 128, 37 * 128, 128, 2))
+
+
+def stored_once(inputs: Mapping[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, View]]:
+    """One K and V for all heads and batches, and one query for all rows, by strides of 0."""
+    whole = {
+        name: np.broadcast_to(array[:1, :1, :1] if name == "q" else array[:1, :1], array.shape)
+        for name, array in inputs.items()
+    }
+    return whole, {
+        "q": (whole["q"][0, 0, 0].copy(), (0, 0, 0, 1), 0),
+        "k": (whole["k"][0, 0].flatten(), (0, 0, 64, 1), 0),
+        "v": (whole["v"][0, 0].flatten(), (0, 0, 64, 1), 0),
+    }
+
+
+def far_apart(inputs: Mapping[str, NDArray[Any]], rows: int, offset: int = 0) -> dict[str, View]:
+    """Of NH=2, HS=64: room for so many rows from one head to the next, NaN where there are none."""
+    gap = 64 * rows
+    return {name: place(array, (2 * gap, gap, 64, 1), offset) for name, array in inputs.items()}
+
+
+def steep(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Scores in the thousands, small ones, and maxima that grow from one tile to the next."""
+    q, k = inputs["q"] * inputs["q"].dtype.type(100), inputs["k"].copy()
+    q[0, 1] *= q.dtype.type(1e-5)
+    k[1] *= np.linspace(0.1, 4, k.shape[2], dtype=k.dtype)[:, None]
+    return {**inputs, "q": q, "k": k}
+
+
+def assert_it_repeats_itself(run: Run) -> None:
+    """To the bit."""
+    views = {name: packed(array) for name, array in FORWARD.inputs(run.problem, seed=7).items()}
+    first, second = run(views), run(views)
+    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+
+
 @each_family
 def test_odd_strides(family: Template, cache: BuildCache) -> None:
-    """An inner stride of 2, rows that start between vectors, a base that is not aligned, an output with gaps."""
     problem = FORWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
     run = Run(family, problem, cache)
     inputs = FORWARD.inputs(problem, seed=2)
-    got = run(
-        {
-            "q": place(inputs["q"], (2 * 37 * 128, 37 * 128, 128, 2)),
-            "k": place(inputs["k"], (50 * 2 * 67, 67, 2 * 67, 1)),
-            "v": place(inputs["v"], (2 * 50 * 64, 50 * 64, 64, 1), offset=1),
-            "out": place(np.zeros((2, 2, 37, 64), np.float32), (2 * 37 * 65, 37 * 65, 65, 1), offset=3),
-        }
-    )
-    agree(got, run.reference(inputs))
+    gaps, apart = odd_outputs(np.float32)
+    agree(run({**odd_inputs(inputs), "out": gaps}), run.reference(inputs))
     views = {name: packed(array) for name, array in inputs.items()}
-    views["out"] = place(np.zeros((2, 2, 37, 64), np.float32), (2 * 37 * 128, 37 * 128, 128, 2))
-    agree(run(views), run.reference(inputs))
+    agree(run({**views, "out": apart}), run.reference(inputs))
 
 
 @each_family
 def test_zero_strides(family: Template, cache: BuildCache) -> None:
-    """One K and V for all heads and batches, and one query for all rows, each stored once."""
     problem = FORWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
     run = Run(family, problem, cache)
-    inputs = {
-        name: np.broadcast_to(array[:1, :1, :1] if name == "q" else array[:1, :1], array.shape)
-        for name, array in FORWARD.inputs(problem, seed=2).items()
-    }
-    got = run(
-        {
-            "q": (inputs["q"][0, 0, 0].copy(), (0, 0, 0, 1), 0),
-            "k": (inputs["k"][0, 0].flatten(), (0, 0, 64, 1), 0),
-            "v": (inputs["v"][0, 0].flatten(), (0, 0, 64, 1), 0),
-        }
-    )
-    agree(got, run.reference(inputs))
+    inputs, views = stored_once(FORWARD.inputs(problem, seed=2))
+    agree(run(views), run.reference(inputs))
 
 
 @each_family
 @pytest.mark.parametrize("causal", [True, False])
 def test_nan_beyond_the_valid_rows_does_not_leak(family: Template, causal: bool, cache: BuildCache) -> None:
-    """Rows between one head's last key and the next head's first hold NaN; `place` fills them so."""
+    """Rows between one head's last key and the next head's first hold NaN."""
     problem = FORWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp16", causal=causal)
     run = Run(family, problem, cache)
     inputs = FORWARD.inputs(problem, seed=4)
-    gap = 64 * 80  # elements between heads: room for 80 rows
-    got = run({name: place(array, (2 * gap, gap, 64, 1)) for name, array in inputs.items()})
-    agree(got, run.reference(inputs), tolerance=2e-3)
+    agree(run(far_apart(inputs, 80)), run.reference(inputs), tolerance=2e-3)
 
 
 @each_family
@@ -224,10 +247,7 @@ def test_nan_and_infinity_in_valid_inputs_come_out(family: Template, cache: Buil
 @each_family
 def test_repeated_runs_agree_to_the_bit(family: Template, cache: BuildCache) -> None:
     problem = FORWARD.problem(B=1, NH=2, NH_kv=2, T=100, T_kv=100, HS=64, dtype="fp32", causal=True)
-    run = Run(family, problem, cache)
-    views = {name: packed(array) for name, array in FORWARD.inputs(problem, seed=7).items()}
-    first, second = run(views), run(views)
-    assert all(first[name].tobytes() == second[name].tobytes() for name in first)
+    assert_it_repeats_itself(Run(family, problem, cache))
 
 
 @each_family

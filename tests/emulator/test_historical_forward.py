@@ -24,11 +24,6 @@ each_family = pytest.mark.parametrize("family", FAMILIES, ids=[family.name for f
 COPY = find_template("permute", "copy")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def right(family: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> None:
     found = verdict(family, problem, config, cache)
     assert (found.outcome, found.message) == (Outcome.OK, ""), config

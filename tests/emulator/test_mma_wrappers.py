@@ -20,11 +20,6 @@ LANE = np.arange(32)
 G, P = LANE // 4, LANE % 4 * 2
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def pairs(matrix: NDArray[Any], rows: NDArray[Any], cols: NDArray[Any]) -> NDArray[np.int32]:
     """Registers that hold (row, col) in the low half and (row, col + 1) in the high one."""
     both = np.stack([matrix[rows, cols], matrix[rows, cols + 1]], axis=-1)

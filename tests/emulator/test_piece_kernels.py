@@ -36,11 +36,6 @@ each_product = pytest.mark.parametrize("family", PRODUCTS, ids=name_of)
 each_row_family = pytest.mark.parametrize("family", ROW_FAMILIES, ids=name_of)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def sampled(family: Template, problem: Problem, seed: int) -> dict[str, Value]:
     return dict(Space(family, problem, SPEC).sample(np.random.default_rng(seed)))
 

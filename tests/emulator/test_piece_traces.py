@@ -30,11 +30,6 @@ CASES: list[tuple[Template, dict[str, Value]]] = [(family, {}) for family in FAM
 CASES += [(f, CHANGED[f.name]) for f in FAMILIES if f.name in CHANGED]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def traced(family: Template, changed: dict[str, Value], cache: BuildCache, **fields: Any) -> Trace:
     op = get_op(family.op)
     problem = op.problem(**{**FIELDS[family.op], **fields})

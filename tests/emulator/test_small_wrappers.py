@@ -14,11 +14,6 @@ CTYPES = {"__half": np.dtype(np.float16), "__nv_bfloat16": np.dtype(ml_dtypes.bf
 ULP = 2.0**-23
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def whole(seed: int, n: int) -> NDArray[np.float32]:
     """Whole numbers, whose sums are exact in any order."""
     return np.random.default_rng(seed).integers(-1000, 1001, n).astype(np.float32)

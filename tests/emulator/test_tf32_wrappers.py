@@ -14,11 +14,6 @@ G, T = LANE // 4, LANE % 4  # a lane's group and its place there, as the PTX man
 EPSILON = 2.0**-23
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    return BuildCache(tmp_path_factory.mktemp("cache"))
-
-
 def bits(x: NDArray[np.float32]) -> NDArray[np.int32]:
     return np.ascontiguousarray(x).view(np.int32)
 

@@ -5,9 +5,7 @@ import pytest
 
 from autotune.build.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
-from tests.emulator.test_tf32_wrappers import cache, numbers
-
-__all__ = ["cache"]
+from tests.emulator.test_tf32_wrappers import numbers
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulator.small_kernel import SmallKernel
-from tests.emulator.test_small_wrappers import cache
 
-__all__ = ["cache", "on_the_gpu"]
+__all__ = ["on_the_gpu"]
 
 pytestmark = pytest.mark.gpu
 
