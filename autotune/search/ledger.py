@@ -56,10 +56,10 @@ class Ledger:
         """What is known about a candidate."""
         return self._entries.get(candidate)
 
-    def ranked(self, count: int | None = None, *, spills: bool = True) -> list[Entry]:
-        """The fastest `ok` entries, fastest first; without `spills` only those that keep all registers."""
+    def ranked(self, *, spills: bool = True) -> list[Entry]:
+        """The `ok` entries, fastest first; without `spills` only those that keep all registers."""
         timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]
-        return sorted(timed, key=lambda entry: (entry.ms, entry.record_id))[:count]
+        return sorted(timed, key=lambda entry: (entry.ms, entry.record_id))
 
     def first_messages(self) -> dict[Outcome, str]:
         """For each outcome other than `ok`, what the first such candidate said."""

@@ -132,8 +132,7 @@ class Session:
 
     def _rank(self, engine: Engine) -> list[Entry]:
         """The winner first, then the other finalists by their new times, then all others by their trials."""
-        spills = self.options.spills
-        ranked = self.ledger.ranked(spills=spills)
+        ranked = self.ledger.ranked(spills=self.options.spills)
         if not ranked:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
@@ -143,8 +142,7 @@ class Session:
         if not engine.new and standing in {entry.candidate for entry in ranked}:
             return sorted(ranked, key=lambda entry: entry.candidate != standing)
         self._report(engine, "finalists")
-        also = () if standing is None else (standing,)
-        final = hold_final(self.ledger, self.records, self.evaluator, also, spills=spills)
+        final = hold_final(ranked, standing, self.records, self.evaluator)
         if final:
             self.records.name_winner(final[0].record_id)
         played = {entry.candidate for entry in final}

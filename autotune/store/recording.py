@@ -108,8 +108,9 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
         best.candidate.template == row.candidate.template
         and best.candidate.template_hash != row.candidate.template_hash
     )
-    if _models_later(row, best):
-        return _models_later(row, best) < 0
+    later = _models_later(row, best)
+    if later != 0:
+        return later < 0
     if best.candidate_id == row.candidate_id or new_version:
         return False
     if best.stage == "trial":
@@ -125,7 +126,8 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
 
 def _better(row: MeasurementRow, best: MeasurementRow) -> bool:
     """Faster, or estimated by a newer model, whose figures do not compare with older ones."""
-    return _models_later(row, best) > 0 if _models_later(row, best) else _faster(row, best)
+    later = _models_later(row, best)
+    return later > 0 if later != 0 else _faster(row, best)
 
 
 def _models_later(row: MeasurementRow, best: MeasurementRow) -> int:
