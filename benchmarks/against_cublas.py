@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autotune.devices.detect import present_gpu
 from autotune.devices.open import CudaOpener
 from autotune.errors import AutotuneError, DeviceMissing
+from autotune.ladder.torch_peers import dtype_of
 from autotune.ladder.warm import warm
 from autotune.ladder.worker import SharedWorker
 from autotune.ops.registry import get_op
@@ -122,7 +123,7 @@ def compare_all(wanted: Sequence[Problem], db: str) -> tuple[list[dict[str, Any]
 
 
 def _inputs(torch: Any, problem: Problem) -> dict[str, Any]:
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[problem.dtype]
+    dtype = dtype_of(torch, problem.dtype)
     named = {}
     for tensor in get_op("matmul").tensors(problem):
         if tensor.role == "input":

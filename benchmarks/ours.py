@@ -14,11 +14,10 @@ from autotune.build.nvcc import CubinRequest
 from autotune.build.pool import BuildPool
 from autotune.devices.cuda import CudaDevice
 from autotune.errors import UsageError
+from autotune.ladder.torch_peers import dtype_of
 from autotune.lookup import Best
 from autotune.ops.registry import get_op
 from autotune.plan import TensorSpec
-
-_TORCH = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def build_all(found: Iterable[Best], arch: str) -> None:
@@ -38,7 +37,7 @@ def outputs_of(found: Best) -> dict[str, torch.Tensor]:
 
 
 def _empty(tensor: TensorSpec) -> torch.Tensor:
-    storage = torch.full((tensor.extent,), float("nan"), dtype=_TORCH[tensor.dtype], device="cuda")
+    storage = torch.full((tensor.extent,), float("nan"), dtype=dtype_of(torch, tensor.dtype), device="cuda")
     return storage.as_strided(tensor.shape, tensor.strides, tensor.offset)
 
 
@@ -88,7 +87,7 @@ def _copy_in(
         if spec.role == "input":
             if spec.storage not in storages:
                 nbytes = next(b for b in found.plan.buffers if b.name == spec.storage)
-                storages[spec.storage] = torch.zeros(nbytes.elements, dtype=_TORCH[spec.dtype])
+                storages[spec.storage] = torch.zeros(nbytes.elements, dtype=dtype_of(torch, spec.dtype))
             storages[spec.storage].as_strided(spec.shape, spec.strides, spec.offset).copy_(tensors[name])
     for storage, values in storages.items():
         device.upload(storage, _numpy(values))
@@ -99,7 +98,7 @@ def _copy_out(device: CudaDevice, specs: Mapping[str, TensorSpec]) -> dict[str, 
     for name, spec in specs.items():
         if spec.role == "output":
             raw = torch.from_numpy(device.download(spec.storage).view("uint8"))
-            whole = raw.view(_TORCH[spec.dtype]).cuda()
+            whole = raw.view(dtype_of(torch, spec.dtype)).cuda()
             results[name] = whole.as_strided(spec.shape, spec.strides, spec.offset)
     return results
 

@@ -1,9 +1,7 @@
 """PyTorch's attention backends, and FlashAttention-4 where it is installed, as calls that can be timed."""
 
-import contextlib
 import math
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from autotune.devices.base import TimingBudget
-from autotune.devices.timing import time_adaptively
+from autotune.ladder import torch_peers
+from autotune.ladder.torch_peers import attention_tensor
 from autotune.measurement import Timing
 from autotune.problem import Problem
 
@@ -26,14 +25,10 @@ BACKENDS = {
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
 }
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 MATH_LENGTH = 8192
 MATH_BYTES = 20e9
 """`math` keeps whole score matrices: it is left out from this length on, and where one in fp32 has more bytes."""
-
-_FLUSH_BYTES = 1 << 28
-_SLEEP_CYCLES = 1_000_000  # half a millisecond: the host queues the whole call meanwhile
 
 
 @dataclass(frozen=True)
@@ -52,18 +47,9 @@ class Tensors:
     def of(cls, problem: Problem, seed: int = 0) -> "Tensors":
         """New ones on the current GPU."""
         torch.manual_seed(seed)
-        q, k, v = (_tensor(problem, *names) for names in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv")))
-        return cls(q, k, v, _tensor(problem, "NH", "T") if problem.op == "backward" else None)
-
-
-def time_peers(problem: Problem, budget: TimingBudget) -> dict[str, Timing]:
-    """GPU time of every backend that accepts the problem; T must equal T_kv where it is causal."""
-    timings = {}
-    tensors = Tensors.of(problem)
-    for name in wanted(problem):
-        with contextlib.suppress(RuntimeError):
-            timings[name] = time_call(peer_call(problem, name, tensors), budget)
-    return timings
+        query, key = ("NH", "T"), ("NH_kv", "T_kv")
+        q, k, v = (attention_tensor(torch, problem, *names) for names in (query, key, key))
+        return cls(q, k, v, attention_tensor(torch, problem, *query) if problem.op == "backward" else None)
 
 
 def wanted(problem: Problem) -> tuple[str, ...]:
@@ -81,7 +67,7 @@ def has_flash4() -> bool:
 
 def versions() -> dict[str, str]:
     """What was measured with."""
-    return {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "cuda": str(torch.version.cuda)}
+    return torch_peers.versions(torch)
 
 
 def peer_call(problem: Problem, name: str, tensors: Tensors) -> Call:
@@ -105,7 +91,7 @@ def _forward(problem: Problem, name: str, tensors: Tensors) -> Call:
     grouped = problem["NH"] != problem["NH_kv"]
 
     def forward() -> Any:
-        with _quiet(), sdpa_kernel([BACKENDS[name]]):
+        with torch_peers.quiet(), sdpa_kernel([BACKENDS[name]]):
             return scaled_dot_product_attention(tensors.q, tensors.k, tensors.v, is_causal=causal, enable_gqa=grouped)
 
     return forward
@@ -124,28 +110,9 @@ def _flash4(tensors: Tensors, causal: bool) -> Call:
     return forward
 
 
-def _tensor(problem: Problem, heads: str, length: str) -> torch.Tensor:
-    shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
-    tensor = torch.randn(shape, dtype=DTYPES[problem.dtype], device="cuda").transpose(1, 2)
-    return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
-
-
 def time_call(call: Call, budget: TimingBudget) -> Timing:
-    """Median GPU time between two events, L2 flushed, with the host far enough ahead that no launch is waited for."""
-    flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-
-    def sample(repeats: int) -> Sequence[float]:
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
-        for before, after in pairs:
-            flush.zero_()
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            before.record()
-            call()
-            after.record()
-        torch.cuda.synchronize()
-        return [before.elapsed_time(after) for before, after in pairs]
-
-    return time_adaptively(sample, budget, "events, L2 flushed")
+    """`autotune.ladder.torch_peers.time_call`, with its errors."""
+    return torch_peers.time_call(torch, call, budget)
 
 
 def difference(got: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
@@ -155,10 +122,3 @@ def difference(got: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor
         one, two = got[name].double(), other[name].double()
         ratios.append(float((one - two).norm() / two.norm()))
     return max(ratios, key=lambda ratio: (math.isnan(ratio), ratio))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

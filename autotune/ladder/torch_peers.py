@@ -14,6 +14,7 @@ from typing import Any
 from autotune.devices.base import TimingBudget
 from autotune.devices.timing import time_adaptively
 from autotune.errors import LaunchError
+from autotune.measurement import Timing
 from autotune.ops.registry import get_op
 from autotune.problem import Problem, split_json
 
@@ -37,8 +38,8 @@ def time_attention(torch: Any, problem: Problem) -> dict[str, float]:
     times = {}
     for name, backend in BACKENDS.items():
         allowed = torch.nn.attention.sdpa_kernel([getattr(torch.nn.attention.SDPBackend, backend)])
-        with contextlib.suppress(RuntimeError, LaunchError), _quiet(), allowed:
-            times[name] = _time(torch, _attention(torch, problem))
+        with contextlib.suppress(RuntimeError, LaunchError), quiet(), allowed:
+            times[name] = time_call(torch, _attention(torch, problem), _BUDGET).median_ms
     return times
 
 
@@ -54,14 +55,14 @@ def time_product(torch: Any, problem: Problem) -> dict[str, float]:
     times = {}
     for name, tf32 in names.items():
         torch.backends.cuda.matmul.allow_tf32 = tf32
-        times[name] = _time(torch, lambda: torch.bmm(a, b, out=c))
+        times[name] = time_call(torch, lambda: torch.bmm(a, b, out=c), _BUDGET).median_ms
     torch.backends.cuda.matmul.allow_tf32 = False
     return times
 
 
 def _matrices(torch: Any, problem: Problem, count: int, rows: int, cols: int, transposed: bool) -> Any:
     shape = (count, cols, rows) if transposed else (count, rows, cols)
-    stored = torch.randn(shape, dtype=_dtype(torch, problem), device="cuda")
+    stored = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda")
     return stored.transpose(1, 2) if transposed else stored
 
 
@@ -69,8 +70,9 @@ def _attention(torch: Any, problem: Problem) -> Callable[[], Any]:
     """The problem as one call on (B, NH, T, HS) views, in memory as the problem's layout has them."""
     attend = torch.nn.functional.scaled_dot_product_attention
     q, k, v = (
-        _heads(torch, problem, *names) for names in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv"))
-    )  # fmt: skip
+        attention_tensor(torch, problem, *names).detach().requires_grad_(problem.op == "backward")
+        for names in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv"))
+    )
     grouped = problem["NH"] != problem["NH_kv"]
 
     def forward() -> Any:
@@ -83,19 +85,24 @@ def _attention(torch: Any, problem: Problem) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
 
 
-def _heads(torch: Any, problem: Problem, heads: str, length: str) -> Any:
+def attention_tensor(torch: Any, problem: Problem, heads: str, length: str) -> Any:
+    """Standard normal, shape (B, `heads`, `length`, HS) by the problem's fields, in memory as its layout says."""
     shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
-    tensor = torch.randn(shape, dtype=_dtype(torch, problem), device="cuda").transpose(1, 2)
-    if problem["layout"] == "bhtd":
-        tensor = tensor.contiguous()
-    return tensor.detach().requires_grad_(problem.op == "backward")
+    tensor = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda").transpose(1, 2)
+    return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
 
 
-def _dtype(torch: Any, problem: Problem) -> Any:
-    return {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[problem.dtype]
+def dtype_of(torch: Any, dtype: str) -> Any:
+    """PyTorch's element type."""
+    return {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
 
 
-def _time(torch: Any, call: Callable[[], Any]) -> float:
+def time_call(torch: Any, call: Callable[[], Any], budget: TimingBudget) -> Timing:
+    """Median GPU time between two events, L2 flushed, with the host far enough ahead that no launch is waited for.
+
+    Raises:
+        LaunchError: the device reports a time that cannot be one.
+    """
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
 
     def sample(repeats: int) -> Sequence[float]:
@@ -110,7 +117,7 @@ def _time(torch: Any, call: Callable[[], Any]) -> float:
         return [before.elapsed_time(after) for before, after in pairs]
 
     sample(2)
-    return time_adaptively(sample, _BUDGET, "events, L2 flushed").median_ms
+    return time_adaptively(sample, budget, "events, L2 flushed")
 
 
 def versions(torch: Any) -> dict[str, str]:
@@ -135,7 +142,8 @@ def _problem(fields: Mapping[str, Any]) -> Problem:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Within the block PyTorch does not warn of what a backend refuses."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
