@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from autotune.check.library import DYNAMIC_SHARED, NO_SPACE, STATIC_SHARED
 from autotune.check.lines import Lines, call_site
 from autotune.check.model import Finding, FindingKind, Party, Place
 from autotune.check.statics import SharedVariable, shared_variables
+from autotune.check.traced_library import DYNAMIC_SHARED, NO_SPACE, STATIC_SHARED
 from autotune.devices._library import Failure
 from autotune.plan import Dim3, Launch, LaunchPlan
 

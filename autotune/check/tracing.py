@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from autotune.build.artifact import Artifact
 from autotune.check.arithmetic import count_arithmetic
 from autotune.check.findings import describe, words_of
-from autotune.check.library import RawPlace, TracedLibrary
 from autotune.check.lines import Lines, call_site
 from autotune.check.memory import MARGIN, TracedMemory
 from autotune.check.model import KernelTrace, LineCounters, Operation, Place, Trace
 from autotune.check.sampling import sample_blocks
+from autotune.check.traced_library import RawPlace, TracedLibrary
 from autotune.devices._library import Failure
 from autotune.dtypes import numpy_dtype
 from autotune.errors import LaunchError
@@ -69,7 +69,7 @@ def trace_plan(
     """
     run = _Run(artifact, plan, images, tensors)
     started = time.monotonic()
-    with closing(run.library):
+    with closing(run.loaded):
         return run.trace(blocks, threads, arithmetic, started)
 
 
@@ -86,7 +86,7 @@ class _Run:
         self._memory = {buffer.name: _filled(buffer, images.get(buffer.name)) for buffer in plan.buffers}
         self._covered = {buffer.name: _covered(buffer, tensors) for buffer in plan.buffers}
         self._lines = Lines(artifact.path)
-        self.library = TracedLibrary(artifact.path, [self._place(buffer) for buffer in plan.buffers])
+        self.loaded = TracedLibrary(artifact.path, [self._place(buffer) for buffer in plan.buffers])
 
     def trace(self, blocks: int | None, threads: int, arithmetic: bool, started: float) -> Trace:
         kernels: list[KernelTrace] = []
@@ -98,12 +98,12 @@ class _Run:
                 continue
             sampled = sample_blocks(step.grid, blocks)
             failure = self._launch(step, sampled, threads)
-            truncated += self.library.totals().dropped
+            truncated += self.loaded.totals().dropped
             kernels.append(self._counters(step, len(kernels), sampled, arithmetic))
             if failure is not None:
                 break
         crash = None if failure is None else (kernels[-1].kernel, failure)
-        findings = describe(self._plan, self.library.findings(), self._artifact.path, self._lines, crash)
+        findings = describe(self._plan, self.loaded.findings(), self._artifact.path, self._lines, crash)
         seconds = time.monotonic() - started
         said = "" if failure is None else words_of(failure)
         return Trace(tuple(kernels), findings, failure is None, said, truncated, seconds)
@@ -116,20 +116,20 @@ class _Run:
 
     def _zero(self, name: str) -> None:
         self._memory[name].fill(0)
-        self.library.set_written([buffer.name for buffer in self._plan.buffers].index(name))
+        self.loaded.set_written([buffer.name for buffer in self._plan.buffers].index(name))
 
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
-        self.library.sample(sampled)
+        self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
         arguments = pack_arguments(step.args, addresses)
-        return self.library.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
+        return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
-        stats, totals = self.library.stats(), self.library.totals()
+        stats, totals = self.loaded.stats(), self.loaded.totals()
         recorded = totals.logged / (totals.logged + totals.dropped) if totals.logged else 1.0
         made = totals.full * recorded
         scale = (totals.full + totals.light) / made if made else step_blocks(step) / len(sampled)
-        entered = self.library.entered()
+        entered = self.loaded.entered()
         executed = Counter({int(at): int(entered[at]) for at in np.flatnonzero(entered)})
         computed = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else ()
         return KernelTrace(
