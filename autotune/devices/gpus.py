@@ -2,12 +2,13 @@
 
 Limits by compute capability (shared memory, threads and blocks an SM) are those of the CUDA C++ Programming Guide's
 table of technical specifications. Clocks, bandwidth and rates are from each model's datasheet or whitepaper, which
-`source_of` names; tensor rates are dense fp16 with fp32 accumulation.
+`autotune.devices.sources` names; tensor rates are dense fp16 with fp32 accumulation.
 """
 
 import difflib
 from collections.abc import Iterable
 
+from autotune.devices.sources import PUBLISHED
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import UsageError
 
@@ -66,21 +67,6 @@ _GPUS = (
     _model("rtx5090", "NVIDIA GeForce RTX 5090", "sm_120", 170, 96, 32, 2407, 1792, 104.8, 209.5),
 )
 
-_SOURCES = {
-    "v100": "Tesla V100 GPU Architecture whitepaper (WP-08608-001), table 1, V100 SXM2",
-    "t4": "Turing GPU Architecture whitepaper (WP-09183-001), appendix on Tesla T4",
-    "a100-40gb": "A100 Tensor Core GPU Architecture whitepaper, tables 4 and 5",
-    "a100": "A100 Tensor Core GPU Architecture whitepaper, tables 4 and 5; A100 80GB datasheet for the memory",
-    "a10": "NVIDIA A10 datasheet; GA102 GPU Architecture whitepaper for the cache",
-    "l4": "NVIDIA L4 datasheet, rates with sparsity halved; Ada GPU Architecture whitepaper for the cache",
-    "rtx3090": "GA102 GPU Architecture whitepaper, appendix, GeForce RTX 3090",
-    "rtx4090": "Ada GPU Architecture whitepaper, appendix, GeForce RTX 4090",
-    "h100": "H100 Tensor Core GPU Architecture whitepaper, tables 3 and 4, SXM5; H100 datasheet for the bandwidth",
-    "h200": "NVIDIA H200 datasheet, SXM; clock, SMs and cache as its driver reports them",
-    "b200": "HGX B200 datasheet, dense rates; SMs, clock and cache as its driver reports them",
-    "rtx5090": "RTX Blackwell GPU Architecture whitepaper, appendix, GeForce RTX 5090",
-}
-
 _BRANDS = ("nvidia", "geforce", "tesla", "quadro")
 
 # Other titles of the same model with the same figures. Models with fewer SMs, less bandwidth or other clocks
@@ -95,10 +81,11 @@ def gpus() -> tuple[DeviceSpec, ...]:
 
 def source_of(spec: DeviceSpec) -> str:
     """Where a known model's figures are published; empty for one that is not in the table."""
-    return _SOURCES.get(spec.name, "")
+    published = PUBLISHED.get(spec.name)
+    return published.source if published else ""
 
 
-LIMITS_SOURCE = "CUDA Programming Guide, compute capabilities, table of technical specifications"
+LIMITS_SOURCE = "CUDA Programming Guide, compute capabilities, table of technical specifications (sm_70: of CUDA 12)"
 """Of shared memory, registers, threads and blocks an SM of all models."""
 
 

@@ -12,14 +12,14 @@ Sources, by column:
   (2019).
 - *port* (between an SM and L2): Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking",
   arXiv:1804.06826 (2018), chapter 3.
-- *l2*: V100 2048 and A100 5120 bytes a clock: NVIDIA A100 Tensor Core GPU Architecture whitepaper, p. 35. T4: Jia et
-  al. 2019. NVIDIA does not publish it for H100 and H200; they are taken to be no narrower than A100 (Luo et al. 2024,
-  table V, measured 4472 bytes a clock on an H800 PCIe, which has 114 SMs). Where no figure is published L2 is taken
-  to keep all ports busy.
-- *latencies*: Volta and Turing: Jia et al., chapter 3. Since Ampere: Luo et al., "Benchmarking and Dissecting the
-  Nvidia Hopper GPU Architecture", arXiv:2402.13499 (2024), table IV: shared memory 29.0 (A100, H800), L2 261.5 (A100)
-  and 263.0 (H800), device memory 466.3 (A100) and 478.8 (H800), rounded. Blackwell is taken to be like Hopper and
-  Ada. Only results that are waited for by scoreboard need one: the compiler knows the others.
+- *l2*: V100 2048 and A100 5120 bytes a clock: NVIDIA A100 Tensor Core GPU Architecture whitepaper, p. 35. T4: taken to
+  be 32 bytes a clock for each SM, half of a port. NVIDIA does not publish it for H100 and H200; they are taken to be no
+  narrower than A100 (Luo et al. 2024, table V, measured 4472 bytes a clock on an H800 PCIe, which has 114 SMs). Where
+  no figure is published L2 is taken to keep all ports busy.
+- *latencies*: Volta and Turing: Jia et al., chapter 3; device memory: taken. Since Ampere: Luo et al., "Benchmarking
+  and Dissecting the Nvidia Hopper GPU Architecture", arXiv:2402.13499 (2024), table IV: shared memory 29.0 (A100,
+  H800), L2 261.5 (A100) and 263.0 (H800), device memory 466.3 (A100) and 478.8 (H800), rounded. Blackwell is taken to
+  be like Hopper and Ada. Only results that are waited for by scoreboard need one: the compiler knows the others.
 - *tensor*: fp16 multiply-adds with fp32 accumulation; NVIDIA H100 Tensor Core GPU Architecture whitepaper: four
   tensor cores an SM, 512 a clock each. The peak that is published for H100 and H200 is at 1830 MHz, a lower clock
   than they run at. 0: what `DeviceSpec` says of the model.
@@ -29,11 +29,21 @@ Sources, by column:
   taken to be as many products a clock as on sm_80.
 
 fp32 and tensor rates, clocks and memory bandwidth are in `DeviceSpec`, read off the device where there is one.
+`UNCOMPARED` lists what no quotation of a source could be found of.
 """
 
 from dataclasses import dataclass, replace
 
 from autotune.devices.spec import DeviceSpec
+
+UNCOMPARED = (
+    "bytes a clock of shared memory and of L2, and latency of L2, on Turing",
+    "latency of device memory on Volta and Turing",
+    "bytes a clock between an SM and L2",
+    "latency of special functions",
+    "whatever is said to be taken rather than published, of Blackwell most of all",
+)
+"""Figures here that were not compared with what is quoted of their sources; estimates of those GPUs rest on them."""
 
 
 @dataclass(frozen=True)

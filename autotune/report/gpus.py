@@ -1,12 +1,13 @@
 """The table of known GPUs: `autotune list gpus`, and docs/gpus.md (`python -m autotune.report.gpus docs/gpus.md`)."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.devices.gpus import LIMITS_SOURCE, gpus, source_of
-from autotune.devices.rates import rates_of
+from autotune.devices.rates import UNCOMPARED, rates_of
+from autotune.devices.sources import PUBLISHED
 
 COLUMNS = (
     "gpu", "arch", ">SMs", ">MHz", ">GB/s", ">fp32 TFLOP/s", ">tensor TFLOP/s", ">L2 MB", ">memory GB", ">smem KB/SM",
@@ -25,6 +26,23 @@ What an SM does in a clock, and latencies: `autotune/devices/rates.py`, with its
 
 Written by `python -m autotune.report.gpus docs/gpus.md`.
 """
+
+_CHECKED = (
+    "gpu", "fp32 cores", "tensor FLOP/clock/SM", "tensor MHz", "bus bits", "Gbit/s a pin", "which number is whose",
+    "not compared",
+)  # fmt: skip
+
+_CHECKS = f"""## How far these figures were checked
+
+Each row satisfies these identities within the rounding of what is printed (`tests/cpu/test_gpu_figures.py`): fp32 rate
+= 2 · cores · clock; tensor rate = SMs · FLOP a clock and SM · tensor clock; GB/s = bus bits / 8 · Gbit/s a pin. Figures
+were also compared with public quotations that name the document, or with public reports of drivers; the documents
+themselves were not at hand. *Not compared* names figures that no such quotation was found of: they rest on the
+identities and on collections of specifications.
+
+Of the rates in `autotune/devices/rates.py` these were not compared:
+
+{"".join(f"- {figure}{chr(10)}" for figure in UNCOMPARED)}"""
 
 
 def rows() -> Iterator[tuple[object, ...]]:
@@ -48,9 +66,24 @@ def to_json() -> list[dict[str, Any]]:
 
 def page() -> str:
     """docs/gpus.md."""
-    names = [column.lstrip(">?") for column in COLUMNS]
-    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows())]
-    return _TEXT + "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    limits = _table([column.lstrip(">?") for column in COLUMNS], rows())
+    checks = _table(_CHECKED, checked_rows())
+    return f"{_TEXT}\n{limits}\n{_CHECKS}\n{checks}"
+
+
+def checked_rows() -> Iterator[tuple[object, ...]]:
+    """One row a model: what its figures follow from, and what is to be said of its sources."""
+    for spec in gpus():
+        published = PUBLISHED[spec.name]
+        yield (
+            spec.name, published.fp32_cores, published.tensor_flops, published.tensor_mhz, published.bus_bits,
+            f"{published.pin_gbits:g}", published.note, published.uncompared,
+        )  # fmt: skip
+
+
+def _table(names: Sequence[str], cells: Iterable[Sequence[object]]) -> str:
+    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":
