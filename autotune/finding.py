@@ -41,7 +41,7 @@ class _Finder:
 
         If it is not, the fastest of the other measurements by templates as they are now.
         """
-        entries = self._winners.of_problem(self._problem, self._spec.compute_capability)
+        entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
         for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
             if self._families.is_current(entry.candidate):
                 return self._answer("exact", entry, ())
@@ -52,7 +52,9 @@ class _Finder:
 
     def nearest(self) -> Best | None:
         """The nearest problem on this GPU, else the nearest on another one of its architecture."""
-        found = self._winners.neighbours(self._problem, self._exact_fields, self._spec.compute_capability)
+        found = self._winners.neighbours(
+            self._problem, self._exact_fields, self._spec.compute_capability, self._families.versions
+        )
         here = place(self._problem, self._exact_fields)
         ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
         name = self._spec.name

@@ -16,7 +16,10 @@ _RECENT = 8
 
 @dataclass
 class Allowance:
-    """`total`: seconds for everything; or, where it is None, `seconds` a row, `LEAD` times that for a group's first."""
+    """`total`: seconds for everything; or, where it is None, `seconds` a row, `LEAD` times that for a group's first.
+
+    A row of full precision comes after the search of the same problem among all families, and needs no lead.
+    """
 
     total: float | None
     seconds: float
@@ -25,10 +28,10 @@ class Allowance:
 
     def share(self, row: Row, rest: Sequence[Row], begun: set[Group]) -> float:
         """Seconds for a row's search. `rest`: rows still to come after it; `begun`: groups that need no lead."""
-        mine = 1.0 if row.group in begun else LEAD
+        mine = 1.0 if row.full_precision or row.group in begun else LEAD
         if self.total is None:
             return self.seconds * mine
-        leads = {other.group for other in rest} - begun - {row.group}
+        leads = {other.group for other in rest if not other.full_precision} - begun - {row.group}
         shares = mine + len(rest) + (LEAD - 1.0) * len(leads)
         left = self.total - (time.monotonic() - self.start) - self._overhead() * (1 + len(rest))
         return max(_LEAST_S, left * mine / shares)

@@ -7,7 +7,7 @@ size and mask share builds and first candidates, so they belong into one search 
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from autotune.problem import Problem
 RECORDED = Path(__file__).parent / "data" / "peers_h200.json"
 """Peers' times on an H200: {"source": …, "rows": [{op, dtype, HS, causal, T, B, NH, "ms": {kind: {peer: ms}}}]}."""
 
-SETS = ("peers", "default")
-"""The recorded table; and what else ships winners: B=4, NH=12, HS=64, causal, T from 512 to 4096, fp16 and fp32."""
+SETS = ("peers", "default", "full")
+"""The recorded table; what else ships winners: B=4, NH=12, HS=64, causal, T from 512 to 4096, fp16 and fp32; and all
+fp32 rows of the two once more, for families of full precision alone."""
 
 Group = tuple[str, str, int, bool]
 """Op, dtype, head size, causal."""
@@ -30,10 +31,14 @@ _FLOPS_A_ROW = 1e13  # flops that weigh as much as a row
 
 @dataclass(frozen=True)
 class Row:
-    """A problem, and the peers' recorded milliseconds by kind (`kernel`, `sustained`) and peer, where there are any."""
+    """A problem, and the peers' recorded milliseconds by kind (`kernel`, `sustained`) and peer, where there are any.
+
+    `full_precision`: only families whose products are those of the dtype are asked about.
+    """
 
     problem: Problem
     recorded: Mapping[str, Mapping[str, float]] = field(default_factory=dict, compare=False)
+    full_precision: bool = False
 
     @property
     def group(self) -> Group:
@@ -51,7 +56,8 @@ class Row:
         """Short text: `backward fp16 HS=64 causal T=4096 B=4 NH=32`."""
         p = self.problem
         mask = "causal" if p["causal"] else "full"
-        return f"{p.op} {p.dtype} HS={p['HS']} {mask} T={p['T']} B={p['B']} NH={p['NH']}"
+        full = " full precision" if self.full_precision else ""
+        return f"{p.op} {p.dtype} HS={p['HS']} {mask} T={p['T']} B={p['B']} NH={p['NH']}{full}"
 
     def recorded_ratio(self, peer: str, other: str) -> float | None:
         """Recorded time of `peer` over that of `other`: of kernels alone, else of whole calls; None where one lacks."""
@@ -85,9 +91,16 @@ def default_rows() -> tuple[Row, ...]:
     return tuple(Row(problem) for problem in problems if problem not in known)
 
 
+@cache
+def full_rows() -> tuple[Row, ...]:
+    """The problems whose fastest families need not multiply in full precision."""
+    rows = (*peer_rows(), *default_rows())
+    return tuple(replace(row, full_precision=True) for row in rows if row.problem.dtype == "fp32")
+
+
 def add_row_options(parser: argparse.ArgumentParser) -> None:
     """`--set`, one option a field (lists, comma-separated), and `--shard`."""
-    parser.add_argument("--set", default="peers", help="peers, default, or both: peers,default")
+    parser.add_argument("--set", default="peers", help=f"of {', '.join(SETS)} those named, comma-separated")
     for name in ("op", "dtype", "HS", "causal", "T"):
         parser.add_argument(f"--{name}", default=None, help="only these, comma-separated")
     parser.add_argument("--shard", default="0/1", help="INDEX/COUNT: this part of the rows, by whole groups")
@@ -100,10 +113,11 @@ def chosen_rows(options: argparse.Namespace) -> list[Row]:
         ValueError: an unknown set, or a shard that is none.
     """
     rows: list[Row] = []
+    sets = dict(zip(SETS, (peer_rows, default_rows, full_rows), strict=True))
     for name in options.set.split(","):
-        if name not in SETS:
+        if name not in sets:
             raise ValueError(f"--set {name!r} is not one of {', '.join(SETS)}")
-        rows += peer_rows() if name == "peers" else default_rows()
+        rows += sets[name]()
     index, count = (int(text) for text in options.shard.split("/"))
     return shard([row for row in rows if _wanted(row, options)], index, count)
 

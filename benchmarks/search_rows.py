@@ -5,9 +5,10 @@
     python -m benchmarks.merge_winners shard0/records.jsonl.gz shard1/records.jsonl.gz
 
 The first row of a group (one op, dtype, head size and mask) is searched longest. The others begin with its winner and
-runners-up, whose builds are in the cache, since B, NH and T are no constants of the kernels, and try few more. One
-worker process serves all; references are made ahead by other processes. A row that fails is reported and left.
-Run again with the same --out, it goes on: rows that have a winner of today's templates are skipped.
+runners-up, whose builds are in the cache, since B, NH and T are no constants of the kernels, and try few more. A row of
+the set `full` is searched right after that of the same problem, among families of full precision alone, as briefly as
+a follower. One worker process serves all; references are made ahead by other processes. A row that fails is reported
+and left. Run again with the same --out, it goes on: rows that have a winner of today's templates are skipped.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from autotune.search.ledger import costs
 from autotune.search.result import SearchResult
 from autotune.search.session import Options, search_with
 from autotune.store import Store, open_store
+from autotune.store.choosing import best_of, full_versions
 from autotune.store.transfer import export_file
 from autotune.template import builtin_templates
 from benchmarks.allowance import Allowance
@@ -71,7 +73,8 @@ class Campaign:
                     left.remove(row)
                     seconds = self.allowance.share(row, left, begun)
                     number = f"{len(self.rows) - len(left)}/{len(self.rows)}"
-                    if self._visit(row, seconds, row.group in begun, number):
+                    follows = row.full_precision or row.group in begun
+                    if self._visit(row, seconds, follows, number) and not row.full_precision:
                         begun.add(row.group)
         finally:
             self._end_worker()
@@ -84,7 +87,7 @@ class Campaign:
         if isinstance(self.opener, CpuOpener):  # no core is idle meanwhile
             yield
             return
-        firsts = {row.group: row for row in reversed(self.rows)}
+        firsts = {(row.group, row.full_precision): row for row in reversed(self.rows)}
         searches = [(subject_of(row, self.families), row.problem) for row in reversed(firsts.values())]
         spec = present_gpu(self.opener.index if isinstance(self.opener, CudaOpener) else 0) or gpu("h200")
         with warm(searches, spec, replace(self.options, jobs=_WARMING)):
@@ -125,7 +128,7 @@ class Campaign:
 
     def _tried(self, row: Row, device: str) -> int:
         """Trials that the search will find recorded."""
-        today = {template.hash for template in builtin_templates(row.problem.op)}
+        today = {template.hash for template in subject_of(row, self.families).templates}
         records = self.store.measurements(row.problem, device)
         return sum(costs(record.measurement) for record in records if record.candidate.template_hash in today)
 
@@ -149,21 +152,26 @@ def summary(row: Row, result: SearchResult) -> str:
 
 def subject_of(row: Row, families: str) -> Subject:
     """The families to search: `all`, names, or `fused` (in 16 bits those on tensor cores: no other comes near)."""
-    op = row.problem.op
+    op, full = row.problem.op, row.full_precision
     if families == "all":
-        return choose_subject(op)
+        return choose_subject(op, full_precision=full)
     if families != "fused":
-        return choose_subject(op, families.split(","))
+        return choose_subject(op, families.split(","), full_precision=full)
     names = [template.name for template in builtin_templates(op) if not template.front.historical]
     fused = [name for name in names if name.startswith("flash")]
     tensor = [name for name in fused if not name.endswith("_simt")]
-    return choose_subject(op, fused if row.problem.dtype == "fp32" else tensor)
+    return choose_subject(op, fused if row.problem.dtype == "fp32" else tensor, full_precision=full)
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:
-    """Groups as they come, in each the middle length first, then outwards."""
+    """Groups as they come, in each the middle length first, then outwards; a row of full precision after its twin."""
     groups = list(dict.fromkeys(row.group for row in rows))
-    return sorted(rows, key=lambda row: (groups.index(row.group), _from_middle(row), -row.flops))
+    return sorted(rows, key=lambda row: (groups.index(row.group), _from_middle(row), -row.flops, *_same(row)))
+
+
+def _same(row: Row) -> tuple[int, int, bool]:
+    """What tells rows of a group, a distance from the middle and a number of flops apart, full precision last."""
+    return row.problem.integer("B"), row.problem.integer("NH"), row.full_precision
 
 
 def _from_middle(row: Row) -> float:
@@ -172,12 +180,15 @@ def _from_middle(row: Row) -> float:
 
 def has_winner(store: Store, row: Row, device: str) -> bool:
     """Whether a row has been searched to its end with the templates as they are."""
-    winner = store.winner(row.problem, device)
-    if winner is None:
+    if row.full_precision:
+        record = best_of(store, row.problem, device, full_versions(row.problem.op), spills=False)
+    else:
+        winner = store.winner(row.problem, device)
+        record = None if winner is None else winner.record
+    if record is None:
         return False
     today = {template.name: template.hash for template in builtin_templates(row.problem.op)}
-    record = winner.record
-    ended = record.stage == "final" or winner.kind == "estimated"
+    ended = record.stage == "final" or device.startswith("cpu:")
     return ended and today.get(record.candidate.template) == record.candidate.template_hash
 
 
@@ -196,7 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.trials, None, "tpe", options.seed, options.jobs or _share_of_cores(options), spills=False
         )
         try:
-            with References([row.problem for row in left], options.seed, options.references) as references:
+            problems = list(dict.fromkeys(row.problem for row in left))
+            with References(problems, options.seed, options.references) as references:
                 campaign = Campaign(
                     left, opener, store, search_options, allowance, references, options.families,
                     options.each, options.out / "rows.jsonl",

@@ -38,6 +38,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
     outcome: Annotated[Outcome | None, typer.Option("--outcome", help="Trials that ended so.")] = None,
     template: Annotated[str | None, typer.Option("--template", help="Winners or trials of this family only.")] = None,
+    full_precision: Annotated[
+        bool,
+        typer.Option(
+            "--full-precision",
+            help="Winners among families whose products are those of the dtype (no 3xTF32 for fp32).",
+        ),
+    ] = False,
     sort: Annotated[
         Sort | None,
         typer.Option("--sort", help="Winners or trials: new, or ms for the fastest first [default: new for trials]."),
@@ -58,9 +65,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     with open_store(db, create=False) as store:
         if what in {What.WINNERS, What.TRIALS}:
-            where = {"op": op, "device": device, "outcome": outcome, "template": template}
-            find = _winners if what == What.WINNERS else _trials
-            return _print_records(find(store, where, sort, limit), as_json)
+            where: dict[str, Any] = {"op": op, "device": device, "outcome": outcome, "template": template}
+            if what == What.TRIALS:
+                return _print_records(store.trials(**where, limit=limit, fastest=sort == Sort.MS), as_json)
+            return _print_records(_winners(store, where, sort, full_precision=full_precision), as_json)
         columns, rows = (_problems if what == What.PROBLEMS else _devices)(store, op, device)
     if as_json:
         print_json([dict(zip(map(column_name, columns), row, strict=True)) for row in rows])
@@ -106,18 +114,19 @@ def _problems(store: "Store", op: str | None, device: str | None) -> _Listing:
     return columns, rows
 
 
-def _winners(store: "Store", where: dict[str, Any], sort: Sort | None, *_: Any) -> "list[StoredMeasurement]":
+def _winners(
+    store: "Store", where: dict[str, Any], sort: Sort | None, *, full_precision: bool
+) -> "list[StoredMeasurement]":
+    from autotune.store.choosing import of_full_precision
+
     records = [winner.record for winner in store.winners(op=where["op"], device=where["device"])]
+    records = list(of_full_precision(store, records)) if full_precision else records
     records = [record for record in records if where["template"] in {None, record.candidate.template}]
     if sort == Sort.MS:
         records.sort(key=lambda record: record.measurement.ms or 0.0)
     elif sort == Sort.NEW:
         records.sort(key=lambda record: -record.id)
     return records
-
-
-def _trials(store: "Store", where: dict[str, Any], sort: Sort | None, limit: int) -> "list[StoredMeasurement]":
-    return store.trials(**where, limit=limit, fastest=sort == Sort.MS)
 
 
 def _devices(store: "Store", op: str | None, device: str | None) -> _Listing:  # noqa: ARG001

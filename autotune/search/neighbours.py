@@ -30,7 +30,7 @@ def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tu
     then the runners-up of the nearest one that was searched here; then, where winners are few, those of problems that
     differ in the mask, the layout or the element type.
     """
-    known = list(_winners(records))
+    known = list(_winners(records, families))
     alike = _nearest([(p, c) for p, c in known if _alike(p, records.problem, exact)], records, exact)
     akin = _nearest([(p, c) for p, c in known if _akin(p, records.problem, exact)], records, exact)
     winners = _valid((candidate for _, candidate in alike), families)[:MOST]
@@ -70,12 +70,22 @@ def _current(candidate: Candidate, families: Families) -> Candidate | None:
     return family.candidate(candidate.config)
 
 
-def _winners(records: Records) -> Iterator[tuple[Problem, Candidate]]:
+def _winners(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
     for winner in records.store.winners(op=records.problem.op, device=records.identity.name):
         yield winner.record.problem, winner.record.candidate
-    for line in shipped_winners():
-        if line.problem.op == records.problem.op and line.identity.spec.name == records.identity.spec.name:
-            yield line.problem, line.candidate
+    yield from _shipped(records, {family.name for family in families}).items()
+
+
+def _shipped(records: Records, names: set[str]) -> dict[Problem, Candidate]:
+    """Of each problem the fastest shipped winner by these families: some have others of another arithmetic besides."""
+    lines = [
+        line for line in shipped_winners()
+        if line.problem.op == records.problem.op and line.identity.spec.name == records.identity.spec.name
+        and line.candidate.template in names
+    ]  # fmt: skip
+    slowest_first = sorted(lines, key=lambda line: line.measurement.ms or math.inf, reverse=True)
+    found = {line.problem: line.candidate for line in slowest_first}
+    return {line.problem: found[line.problem] for line in lines}
 
 
 def _alike(a: Problem, b: Problem, exact: Sequence[str]) -> bool:

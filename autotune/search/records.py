@@ -78,9 +78,9 @@ class Records:
         winner = self.store.winner(self.problem, self.identity.name, kind)
         return None if winner is None else winner.record.candidate
 
-    def name_winner(self, record_id: int) -> bool:
-        """Make a record the winner; False if the standing one is faster."""
-        return self.store.name_winner(record_id)
+    def name_winner(self, record_id: int, *, spills: bool) -> bool:
+        """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
+        return self.store.name_winner(record_id, spills=spills)
 
     def keep_alive(self) -> None:
         """Tell other processes, now and then, that our claims still hold."""

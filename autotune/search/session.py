@@ -136,7 +136,7 @@ class Session:
         if not ranked:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
-            self.records.name_winner(ranked[0].record_id)
+            self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
             return ranked
         standing = self.records.standing("measured")
         if not engine.new and standing in {entry.candidate for entry in ranked}:
@@ -144,7 +144,7 @@ class Session:
         self._report(engine, "finalists")
         final = hold_final(ranked, standing, self.records, self.evaluator)
         if final:
-            self.records.name_winner(final[0].record_id)
+            self.records.name_winner(final[0].record_id, spills=self.options.spills)
         played = {entry.candidate for entry in final}
         return final + [entry for entry in ranked if entry.candidate not in played]
 

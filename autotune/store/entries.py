@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -49,7 +49,11 @@ _CURRENT = f"""
     JOIN device d ON d.name = :device
     JOIN measurement m ON m.problem_id = p.id AND m.device_id = d.id AND m.kind = :kind AND m.outcome = 'ok'
     JOIN candidate c ON c.id = m.candidate_id
-    WHERE p.key = :key AND """
+    WHERE p.key = :key AND NOT EXISTS (
+        SELECT 1 FROM measurement f
+        WHERE f.problem_id = m.problem_id AND f.device_id = m.device_id AND f.candidate_id = m.candidate_id
+        AND f.kind = m.kind AND f.outcome = 'ok' AND f.stage = 'final' AND (m.stage <> 'final' OR f.id > m.id)
+    ) AND """
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ def place(problem: Problem, exact: Sequence[str]) -> tuple[float, ...]:
 class Winners:
     """All winners that a look-up knows, the user's own before the shipped ones.
 
+    A problem may have several shipped winners, of families with different arithmetic: the fastest of those asked
+    about stands for it.
     Neighbours are kept until something is committed: asking for many shapes reads them once.
     """
 
@@ -99,21 +105,27 @@ class Winners:
         self._reader = reader
         self._neighbours: dict[tuple[object, ...], tuple[object, list[Neighbour]]] = {}
 
-    def of_problem(self, problem: Problem, capability: int) -> list[Entry]:
-        """Those of exactly this problem, on any GPU of this compute capability."""
+    def of_problem(self, problem: Problem, capability: int, families: Collection[str]) -> list[Entry]:
+        """Those of exactly this problem, on any GPU of this compute capability; shipped ones of `families` alone."""
         rows = self._reader.rows(_WINNERS + "p.key = :key", {"key": problem.key, "capability": capability})
-        return [*map(_entry, rows), *_shipped(capability).get(problem.key, ())]
+        return [*map(_entry, rows), *_fastest(_shipped(capability).get(problem.key, ()), families)]
 
-    def neighbours(self, problem: Problem, exact: Sequence[str], capability: int) -> list[Neighbour]:
-        """Those of any problem of the same op that agrees in the fields `exact`, on any GPU of this capability."""
+    def neighbours(
+        self, problem: Problem, exact: Sequence[str], capability: int, families: Collection[str]
+    ) -> list[Neighbour]:
+        """Those of any problem of the same op that agrees in the fields `exact`, on any GPU of this capability.
+
+        Shipped ones of `families` alone.
+        """
         stamp = self._reader.stamp()
-        key = (problem.op, capability, *(problem[name] for name in exact))
+        key = (problem.op, capability, tuple(families), *(problem[name] for name in exact))
         known = self._neighbours.get(key)
         if known is None or known[0] != stamp:
-            known = self._neighbours[key] = stamp, self._read_neighbours(problem, exact, capability)
+            found = [*self._own(problem, exact, capability), *_theirs(problem, exact, capability, families)]
+            known = self._neighbours[key] = stamp, found
         return known[1]
 
-    def _read_neighbours(self, problem: Problem, exact: Sequence[str], capability: int) -> list[Neighbour]:
+    def _own(self, problem: Problem, exact: Sequence[str], capability: int) -> Iterator[Neighbour]:
         # The key's words narrow the rows read; values that contain blanks are told apart by `_agrees`.
         words = [word for word in problem.key.split(" ") if word.partition("=")[0] in exact]
         values: dict[str, Any] = {f"word{i}": f"% {_escaped(word)} %" for i, word in enumerate(words)}
@@ -121,17 +133,10 @@ class Winners:
         rows = self._reader.rows(_NEIGHBOURS + "".join(clauses), {"op": problem.op, "capability": capability, **values})
         mine = problem.fields
         lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
-        found = []
         for device, kind, number, text in rows:
             fields = json.loads(text)
             if _agrees(fields, mine, exact):
-                found.append(Neighbour(_gpu(device), kind, _place(fields, lengths), number, None))
-        for entries in _shipped(capability).values():
-            for entry in entries:
-                fields = entry.problem.fields
-                if entry.problem.op == problem.op and _agrees(fields, mine, exact):
-                    found.append(Neighbour(entry.gpu, entry.kind, _place(fields, lengths), None, entry))
-        return found
+                yield Neighbour(_gpu(device), kind, _place(fields, lengths), number, None)
 
     def entry(self, neighbour: Neighbour) -> Entry | None:
         """All of a neighbour; None if it has gone meanwhile."""
@@ -143,7 +148,7 @@ class Winners:
     def still_current(self, entry: Entry, versions: Mapping[str, str]) -> Entry | None:
         """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash).
 
-        Estimates of the present model come before older ones.
+        A finalist counts by its newest final. Estimates of the present model come before older ones.
         """
         if entry.origin != "own" or not versions:
             return None
@@ -179,6 +184,27 @@ def _shipped(capability: int) -> Mapping[str, tuple[Entry, ...]]:
         if line.identity.spec.compute_capability == capability:
             found[line.problem.key] = (*found.get(line.problem.key, ()), _shipped_entry(line))
     return found
+
+
+def _theirs(problem: Problem, exact: Sequence[str], capability: int, families: Collection[str]) -> Iterator[Neighbour]:
+    """Shipped neighbours."""
+    mine = problem.fields
+    lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
+    for entries in _shipped(capability).values():
+        for entry in _fastest(entries, families):
+            fields = entry.problem.fields
+            if entry.problem.op == problem.op and _agrees(fields, mine, exact):
+                yield Neighbour(entry.gpu, entry.kind, _place(fields, lengths), None, entry)
+
+
+def _fastest(entries: Iterable[Entry], families: Collection[str]) -> Iterable[Entry]:
+    """Of one problem's entries by these families the fastest on each device."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        best = found.get(entry.device)
+        if entry.candidate.template in families and (best is None or entry.ms < best.ms):
+            found[entry.device] = entry
+    return found.values()
 
 
 def _shipped_entry(line: Line) -> Entry:

@@ -82,12 +82,13 @@ def contend(session: Session, row: MeasurementRow) -> None:
         _crown(session, winner, row)
 
 
-def name(session: Session, measurement_id: int) -> bool:
+def name(session: Session, measurement_id: int, *, spills: bool = True) -> bool:
     """Make a finalist the winner; False if a standing winner from an earlier comparison is still faster.
 
     The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
-    always yields to a new version of its own template and to its own candidate, and a trial yields to a finalist. An
-    estimate yields to any of a newer model, and to none of an older one.
+    always yields to a new version of its own template and to its own candidate; a trial yields to a finalist, unless
+    it is faster and has never been one. An estimate yields to any of a newer model, and to none of an older one.
+    Without `spills` a standing winner whose registers spill yields in any case.
 
     Raises:
         StoreError: no such measurement, or not an ok one.
@@ -97,8 +98,10 @@ def name(session: Session, measurement_id: int) -> bool:
         found = "there is none" if row is None else f"its outcome is {row.outcome}"
         raise StoreError(f"measurement {measurement_id} cannot be a winner: {found}")
     winner = _standing(session, row)
-    if winner is not None and (winner.measurement_id == row.id or _holds(session, winner.measurement, row)):
-        return winner.measurement_id == row.id
+    if winner is not None and winner.measurement_id == row.id:
+        return True
+    if winner is not None and (spills or not _spills(winner.measurement)) and _holds(session, winner.measurement, row):
+        return False
     _crown(session, winner, row)
     return True
 
@@ -114,7 +117,7 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
     if best.candidate_id == row.candidate_id or new_version:
         return False
     if best.stage == "trial":
-        return row.stage == "trial" and not _better(row, best)
+        return not (_faster(row, best) or (row.stage == "final" and _was_finalist(session, best)))
     newest = session.scalars(
         select(MeasurementRow)
         .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)
@@ -122,6 +125,10 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
         .limit(1)
     ).one()
     return not _faster(row, newest)
+
+
+def _spills(row: MeasurementRow) -> bool:
+    return Measurement.from_json(row.detail).spills
 
 
 def _better(row: MeasurementRow, best: MeasurementRow) -> bool:

@@ -258,17 +258,18 @@ class Store:
         with self.read() as session:
             return queries.winner(session, problem, device_name, kind)
 
-    def name_winner(self, measurement_id: int) -> bool:
+    def name_winner(self, measurement_id: int, *, spills: bool = True) -> bool:
         """Make a finalist the winner of its problem, device and kind (measured or estimated).
 
         False if the standing winner is faster by its newest figure: have it among the finalists, so that both
-        are timed in one run. It yields in any case to a new version of its own template, and if it is a trial's.
+        are timed in one run. It yields in any case to a new version of its own template, and without `spills` if its
+        registers spill.
 
         Raises:
             StoreError: no such measurement, or not an ok one.
         """
         with self.write() as session:
-            return recording.name(session, measurement_id)
+            return recording.name(session, measurement_id, spills=spills)
 
     def winners(
         self, *, op: str | None = None, device: str | None = None, kind: TimingKind | None = None

@@ -1,6 +1,6 @@
 """Export and import of a store's records."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -35,9 +35,9 @@ def export_lines(
     if not winners_only:
         for record in store.measurements(None, device, stage=None):
             if op in {None, record.problem.op}:
-                yield _line(record, identities)
+                yield line_of(record, identities[record.device])
     for winner in store.winners(op=op, device=device):
-        yield as_winner(_line(winner.record, identities))
+        yield as_winner(line_of(winner.record, identities[winner.record.device]))
 
 
 def export_file(
@@ -69,10 +69,11 @@ def import_lines(store: Store, lines: Iterable[Line]) -> ImportReport:
     return importer.report
 
 
-def _line(record: StoredMeasurement, identities: Mapping[str, DeviceIdentity]) -> Line:
+def line_of(record: StoredMeasurement, identity: DeviceIdentity) -> Line:
+    """A record of a store on the device that is called `record.device`, as a line."""
     return Line(
         record="measurement",
-        identity=identities[record.device],
+        identity=identity,
         problem=record.problem,
         candidate=record.candidate,
         source_hash=record.source_hash,

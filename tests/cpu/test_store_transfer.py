@@ -28,10 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.record(H200, FORWARD, candidate(50), SOURCE, wrong())
         for i, ms in enumerate([1.0, 1.1]):
             store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms))
-        final = store.record(H200, FORWARD, candidate(1), SOURCE, ok(1.2), stage="final")
+        finals = [(0, 1.3), (1, 1.2)]
+        *_, final = (store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms), stage="final") for i, ms in finals)
         store.name_winner(final)
         store.record(CPU_H200, BACKWARD, candidate(0), SOURCE, ok(9.0, "estimated"))
-        assert export_file(store, made / "all.jsonl") == 13
+        assert export_file(store, made / "all.jsonl") == 14
     return made
 
 
@@ -50,8 +51,8 @@ def file(folder: Path, tmp_path: Path) -> Path:
 def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Path) -> None:
     with open_store(tmp_path / "b.db") as other:
         report = import_file(other, file)
-        assert (report.added, report.known, report.winners) == (11, 2, 2)
-        assert export_file(other, tmp_path / "again.jsonl") == 13
+        assert (report.added, report.known, report.winners) == (12, 2, 2)
+        assert export_file(other, tmp_path / "again.jsonl") == 14
         for one, two in zip(store.measurements(stage=None), other.measurements(stage=None), strict=True):
             assert repr(one) == repr(two)
         winners = [(w.record.problem, w.record.measurement.ms, w.record.stage) for w in other.winners()]
@@ -61,8 +62,8 @@ def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Pa
 
 def test_a_second_import_adds_nothing(store: Store, file: Path, tmp_path: Path) -> None:
     report = import_file(store, file)
-    assert (report.added, report.known) == (0, 13)
-    assert export_file(store, tmp_path / "again.jsonl") == 13
+    assert (report.added, report.known) == (0, 14)
+    assert export_file(store, tmp_path / "again.jsonl") == 14
     assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
 
 

@@ -1,0 +1,50 @@
+"""The best record of some families alone, whoever the winner is: a database keeps one winner a problem and device."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from autotune.arithmetic import FULL
+from autotune.candidate import Candidate
+from autotune.estimate.version import model_of
+from autotune.outcome import Outcome
+from autotune.problem import Problem
+from autotune.store.records import StoredMeasurement
+from autotune.store.store import Store
+from autotune.template import builtin_templates
+
+
+def best_of(
+    store: Store, problem: Problem, device: str, versions: Mapping[str, str], *, spills: bool = True
+) -> StoredMeasurement | None:
+    """The fastest record of a problem on a device by these families (name to version); None where there is none.
+
+    A finalist counts by its newest final, any other candidate by its trial. Of estimates only the newest model's count.
+    Without `spills`, records of kernels whose registers spill are passed over.
+    """
+    newest: dict[Candidate, StoredMeasurement] = {}
+    for record in store.measurements(problem, device, outcome=Outcome.OK, stage=None):
+        candidate = record.candidate
+        if versions.get(candidate.template) == candidate.template_hash and (spills or not record.measurement.spills):
+            known = newest.get(candidate)
+            if known is None or record.stage == "final" or known.stage == "trial":
+                newest[candidate] = record
+    return min(newest.values(), key=_rank, default=None)
+
+
+def full_versions(op: str) -> dict[str, str]:
+    """The version of each family of an op that comes with the package and multiplies in full precision, by name."""
+    return {template.name: template.hash for template in builtin_templates(op) if template.front.arithmetic == FULL}
+
+
+def of_full_precision(store: Store, winners: Iterable[StoredMeasurement]) -> Iterator[StoredMeasurement]:
+    """In place of each winner whose family does not multiply in full precision the best record that does, if any."""
+    for record in winners:
+        others = {t.name for t in builtin_templates(record.problem.op) if t.front.arithmetic != FULL}
+        if record.candidate.template not in others:
+            yield record
+        elif found := best_of(store, record.problem, record.device, full_versions(record.problem.op)):
+            yield found
+
+
+def _rank(record: StoredMeasurement) -> tuple[int, float, int]:
+    model = model_of(record.driver) if record.device.startswith("cpu:") else 0
+    return -model, record.measurement.ms or 0.0, record.id
