@@ -18,7 +18,7 @@ from autotune.check.process import LIMIT_S, TracingProcess
 from autotune.check.target import Target, find_target
 from autotune.check.task import Traced, TraceTask
 from autotune.check.tracing import SAMPLED_BLOCKS
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, BuildError
 from autotune.problem import Problem
 from autotune.source import KernelSource
 from autotune.space import Space
@@ -142,6 +142,11 @@ def check_all(  # noqa: PLR0913 - one keyword an option
         limit: at most so many of each family, drawn at random by `seed`.
 
     Others as in `check`. A candidate that does not compile, hangs or crashes is told in `Checked.error`.
+
+    Raises:
+        UsageError: an unknown family, or a template that is wrong.
+        NoFeasibleConfiguration: no family computes the problem on the device.
+        BuildError: there is no C++ compiler, or builds cannot be cached; no other candidate would fare better.
     """
     from autotune.check.target import find_targets
 
@@ -150,6 +155,8 @@ def check_all(  # noqa: PLR0913 - one keyword an option
         for target, candidate in find_targets(op, template, reference, device, db, limit, seed, fields):
             try:
                 yield _check(process, target, candidate, blocks, 0)
+            except BuildError:
+                raise
             except AutotuneError as error:
                 yield _failed(target, candidate, str(error))
 

@@ -1,11 +1,13 @@
 """Raw findings of a traced run in words: kernels, lines, blocks, threads and buffers by name."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from autotune.build.cache import SOURCE_NAME
 from autotune.check.lines import Lines, call_site
 from autotune.check.model import Finding, FindingKind, Party, Place
 from autotune.check.statics import SharedVariable, shared_variables
@@ -20,6 +22,8 @@ _KINDS: tuple[FindingKind, ...] = (
 )  # fmt: skip
 _RACES: tuple[FindingKind, ...] = ("shared memory race", "global memory race", "race between blocks")
 _MEETINGS: tuple[FindingKind, ...] = ("divergent barrier", "deadlock", "wrong warp mask")
+
+_TOLD_PLACE = re.compile(rf"\b{re.escape(SOURCE_NAME)}:(\d+)")
 
 Access = Literal["read", "write", ""]
 
@@ -38,11 +42,10 @@ def describe(
     """
     lines.resolve(call_site(int(pc)) for name in ("pc", "other_pc") for pc in raw[name] if pc)
     words = _Words(plan, lines, shared_variables(binary))
-    findings = list(_merged(words.describe(record) for record in raw if not words.is_one_call(record)))
+    crashes = raw["kind"] == _KINDS.index("crash")
+    findings = list(_merged(words.describe(record) for record in raw[~crashes] if not words.is_one_call(record)))
     if crash is not None and not findings:
-        kernel, failure = crash
-        said = words_of(failure)
-        findings.append(Finding("crash", kernel, Place(0), failure.block, failure.thread, "", 0, "", 0, said, None, 1))
+        findings.append(words.crash(*crash, raw[crashes]))
     return tuple(finding for finding in findings if not _follows(finding, findings))
 
 
@@ -113,6 +116,19 @@ class _Words:
             other=self._other(kind, launch, record),
             count=int(record["count"]),
         )
+
+    def crash(self, kernel: str, failure: Failure, raw: NDArray[Any]) -> Finding:
+        """A failed launch; `raw`: where each thread crashed that did, of which the failure is about one."""
+        place = Place(0)
+        for record in raw:
+            launch = self._plan.launches[int(record["launch"])]
+            block, thread = _index(int(record["block"]), launch.grid), _index(int(record["thread"]), launch.block)
+            if (block, thread) == (failure.block, failure.thread):
+                place = self._lines.place(call_site(int(record["pc"])))
+        said = words_of(failure)
+        if told := _TOLD_PLACE.search(said):  # a trap, an assertion
+            place = Place(int(told.group(1)))
+        return Finding("crash", kernel, place, failure.block, failure.thread, "", 0, "", 0, said, None, 1)
 
     def _other(self, kind: FindingKind, launch: Launch, record: Any) -> Party | None:
         if not record["other_pc"] and kind not in _MEETINGS:

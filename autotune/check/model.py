@@ -28,6 +28,8 @@ class Place:
     inner: str = ""  # empty: the line itself
 
     def __str__(self) -> str:
+        if not self.line:
+            return self.inner or "line unknown"
         return f"line {self.line}" + (f" ({self.inner})" if self.inner else "")
 
 

@@ -1,9 +1,12 @@
 """A process that traces, since a faulty kernel may hang it or tear it down."""
 
+import ctypes
 import multiprocessing
+import os
 from multiprocessing.connection import Connection
 from types import TracebackType
 
+from autotune.blas import one_blas_thread
 from autotune.check.task import Traced, TraceTask, run_task
 from autotune.errors import AutotuneError, LaunchError
 
@@ -62,7 +65,8 @@ class TracingProcess:
             context = multiprocessing.get_context("spawn")
             ours, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            self._process.start()
+            with one_blas_thread():
+                self._process.start()
             theirs.close()
             self._connection = ours
         return self._connection
@@ -77,6 +81,7 @@ class TracingProcess:
 
 
 def _serve(connection: Connection) -> None:
+    os.dup2(2, 1)  # what kernels print is no part of the command's output
     while True:
         try:
             task = connection.recv()
@@ -86,4 +91,5 @@ def _serve(connection: Connection) -> None:
             answer: Traced | AutotuneError = run_task(task)
         except AutotuneError as error:
             answer = error
+        ctypes.CDLL(None).fflush(None)  # this process is killed in the end
         connection.send(answer)

@@ -1,5 +1,6 @@
 """`autotune check`: what is wrong or slow in a kernel, found on the emulator."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from autotune.cli import options
 from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from autotune.check.api import Checked
@@ -86,12 +88,20 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
         "limit_s": limit_s, **options.field_values(given, settings),
     }  # fmt: skip
+    _require_sense(every, set_param, limit)
     if every:
         ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
     else:
         ok = _check_one(op, {"params": _params(set_param), "hints": hints, "estimate": estimate, **common}, as_json)
     if not ok:
         raise typer.Exit(1)
+
+
+def _require_sense(every: bool, set_param: list[str] | None, limit: int | None) -> None:
+    if every and set_param:
+        raise UsageError("--set-param names one configuration and --all takes every one: give one of the two")
+    if limit is not None and not every:
+        raise UsageError(f"--limit {limit} says how many configurations --all takes at most: add --all")
 
 
 def _params(texts: list[str] | None) -> dict[str, Any]:
@@ -114,19 +124,22 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
     from autotune.check import check_all
     from autotune.report.checks import verdict
 
-    results = []
+    results: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
     for checked in check_all(op, **arguments):
-        results.append(checked)
-        if not as_json:
-            typer.echo(f"{checked.candidate}: {verdict(checked)}")
-            for finding in checked.findings[:_MOST_SHOWN]:
-                typer.echo(f"  {finding}")
-    bad = sum(not checked.ok for checked in results)
+        counts["fine" if checked.ok else "failed" if checked.error else "found"] += 1
+        if as_json:
+            results.append(checked.to_json())
+            continue
+        typer.echo(f"{checked.candidate}: {verdict(checked)}")
+        for finding in checked.findings[:_MOST_SHOWN]:
+            typer.echo(f"  {finding}")
     if as_json:
-        print_json([checked.to_json() for checked in results])
+        print_json(results)
     else:
-        typer.echo(f"{len(results)} candidates checked, {bad} with findings")
-    return not bad
+        failed = f", {counts['failed']} could not be checked" if counts["failed"] else ""
+        typer.echo(f"{counts['fine'] + counts['found']} candidates checked, {counts['found']} with findings{failed}")
+    return counts["fine"] == counts.total()
 
 
 def _print(checked: "Checked") -> None:

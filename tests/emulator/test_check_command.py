@@ -26,8 +26,8 @@ def _own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "own.db"))
 
 
-def _line(source: str) -> int:
-    return next(number for number, text in enumerate(source.splitlines(), 1) if text.endswith("// read"))
+def _line(source: str, mark: str = "// read") -> int:
+    return next(number for number, text in enumerate(source.splitlines(), 1) if text.endswith(mark))
 
 
 def test_a_hint_that_a_rerun_confirmed() -> None:
@@ -167,4 +167,49 @@ def test_what_kernels_do_to_their_process() -> None:
     assert found["never"].error == "the traced run took longer than the limit of 20 s"
     assert [finding.kind for finding in found["trapped"].findings] == ["crash"]
     assert "trap executed at kernel.cu:" in found["trapped"].findings[0].detail
-    assert [name for name, checked in found.items() if checked.ok] == ["well"]
+    assert [name for name, checked in found.items() if checked.ok] == ["well", "talking"]
+    assert "illegal write at address 0x0" in found["lost"].findings[0].detail
+    assert "integer division by zero" in found["divided"].findings[0].detail
+    assert [found[name].findings[0].thread for name in ("lost", "divided")] == [(3, 0, 0), (5, 0, 0)]
+    for name in ("trapped", "lost", "divided"):
+        source, (finding,) = found[name].source, found[name].findings
+        assert source is not None
+        assert finding.line == _line(source.code, f"// {name}")
+
+
+def test_what_a_kernel_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--template", str(HOSTILE), "--set-param", "ENDS=talking", "--no-estimate", "--json"]) == 0
+    said = capfd.readouterr()
+    assert json.loads(said.out)["ok"]
+    assert "a kernel talks" in said.err
+
+
+def test_candidates_that_cannot_be_checked_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Seed 11 draws none that hangs, and one that kills its process."""
+    assert run(["check", "--template", str(HOSTILE), "--all", "--limit", "4", "--seed", "11"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == ("3 candidates checked, 3 with findings, 1 could not be checked")
+
+
+def test_what_no_candidate_is_to_blame_for_ends_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "file"))
+    assert run(["check", "--template", str(HINTED), "--all"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error: cannot write the build cache {tmp_path / 'file'}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--all", "--set-param", "ROWS=8"), "--set-param names one configuration and --all takes every one"),
+        (("--limit", "3"), "--limit 3 says how many configurations --all takes at most: add --all"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "--template", str(HINTED), *options]) == 2
+    assert said in capsys.readouterr().err

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include "hooks.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -32,6 +33,20 @@ int is_write(const void* context) {
   return -1;
 #endif
 }
+
+#ifdef EMULATOR_TRACE
+// Where the code was that a signal interrupted.
+const void* instruction(const void* context) {
+#if defined(__x86_64__) && defined(REG_RIP)
+  return reinterpret_cast<const void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.pc);
+#else
+  (void)context;
+  return nullptr;
+#endif
+}
+#endif
 
 // An access that the worker itself can explain: shared memory, a stack, an address that is none.
 const char* explain(char (&text)[160], const void* address, int code) {
@@ -80,6 +95,7 @@ void on_signal(int number, siginfo_t* info, void* context) {
     snprintf(result.message, sizeof result.message, "%s", what);
   }
   fill_place(result);
+  EMULATOR_TRACED(worker->tracer->crash(instruction(context));)
   stop(result);
 }
 

@@ -63,4 +63,9 @@ void Tracer::bad_index(int64_t index, uint32_t bound, const void* pc) {
   session.add(found);
 }
 
+void Tracer::crash(const void* instruction) {
+  if (reinterpret_cast<uintptr_t>(instruction) - base_ >= entered_.size()) return;  // in another library
+  session.add(finding(crashed, place(instruction) + 1, index_of(self())));          // + 1: as return addresses are
+}
+
 }  // namespace emulator::trace

@@ -72,6 +72,7 @@ class Tracer {
   void report(Kind kind, const Thread& thread, const Thread* other, uint32_t mask);
   void misaligned_access(uintptr_t address, uint32_t alignment, bool is_write, const void* pc);
   void bad_index(int64_t index, uint32_t bound, const void* pc);
+  void crash(const void* instruction);  // which ended the launch
   void enter(const void* pc) {  // a basic block of code
     if (counting_) ++counting_[place(pc)];
   }
