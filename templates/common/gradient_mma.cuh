@@ -121,6 +121,14 @@ __device__ __forceinline__ float2 unpack_pair<__nv_bfloat16>(uint32_t both)
     return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&both));
 }
 
+/// One of two numbers packed in a word; 0 is the low half.
+template <class T>
+__device__ __forceinline__ T half_of(uint32_t both, int half)
+{
+    const uint16_t bits = static_cast<uint16_t>(both >> 16 * half);
+    return *reinterpret_cast<const T*>(&bits);
+}
+
 /// Rounds factor * x and places it in a tile, from row `row` and piece `first` on; see `nth_piece`.
 template <class T, class Tile, int SHARERS, int M, int N>
 __device__ __forceinline__ void place_rows(unsigned char* tile, int row, const float (&x)[M][N][4], float factor,
@@ -181,31 +189,34 @@ struct FragmentSums {
 #endif
     }
 
-    /// Rows `row` and `row` + 8 of a piece, `row` < 8.
-    static __device__ __forceinline__ void read(float (&upper)[8], float (&lower)[8], const float* piece, int row)
+    /// The fragment that a lane's additions to a piece have made.
+    static __device__ __forceinline__ void read(float (&x)[4], const float* piece)
     {
-        const float4* const quads = reinterpret_cast<const float4*>(piece);
+        const int lane = threadIdx.x % 32;
         if constexpr (VECTORS) {
-#pragma unroll
-            for (int pair = 0; pair < 4; ++pair) {
-                const float4 both = quads[row * 4 + pair];
-                upper[2 * pair] = both.x;
-                upper[2 * pair + 1] = both.y;
-                lower[2 * pair] = both.z;
-                lower[2 * pair + 1] = both.w;
-            }
+            const float4 all = reinterpret_cast<const float4*>(piece)[lane];
+            x[0] = all.x;
+            x[1] = all.y;
+            x[2] = all.z;
+            x[3] = all.w;
         } else {
 #pragma unroll
-            for (int odd = 0; odd < 2; ++odd) {
-                const float4 above = quads[odd * 8 + row];
-                const float4 below = quads[odd * 8 + 16 + row];
-                const float x[8] = {above.x, above.y, above.z, above.w, below.x, below.y, below.z, below.w};
-#pragma unroll
-                for (int pair = 0; pair < 4; ++pair) {
-                    upper[2 * pair + odd] = x[pair];
-                    lower[2 * pair + odd] = x[4 + pair];
-                }
-            }
+            for (int e = 0; e < 4; ++e) x[e] = piece[e * 32 + lane];
         }
     }
 };
+
+/// Four lanes exchange four words each: lane q of them gets word q of lane j as word j.
+__device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
+{
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+        const bool odd = threadIdx.x & bit;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (i & bit) continue;
+            const uint32_t got = __shfl_xor_sync(0xffffffff, odd ? x[i] : x[i + bit], bit);
+            (odd ? x[i] : x[i + bit]) = got;
+        }
+    }
+}

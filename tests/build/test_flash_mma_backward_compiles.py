@@ -37,7 +37,8 @@ def test_compiles_without_warnings(arch: str, tmp_path: Path) -> None:
     [
         {"DQ_ACCUMULATE": "atomic", "IN_REGISTERS": "both", "CHUNK": 16, "STAGES": 1},
         {"DQ_ACCUMULATE": "separate", "IN_REGISTERS": "one", "PEEL": True, "REVERSE": True},
-        {"DQ_ACCUMULATE": "alongside", "GRID_MAP": "x=matrix,y=head,z=batch", "STAGES": 1},
+        {"DQ_ACCUMULATE": "alongside", "HEADS_AT_ONCE": 8, "STAGES": 1},
+        {"DQ_ACCUMULATE": "separate", "HEADS_AT_ONCE": 1},
         {"DQ_ACCUMULATE": "atomic_later", "STMATRIX": True, "SCHEDULE": "in_turn"},
         {"BLOCK_N": 64, "WARPS_D": 2, "CHUNK": 16, "SCHEDULE": "overlapped", "MIN_BLOCKS": 1},
         {"WARPS_D": 2, "SPLIT": "gradients", "SCHEDULE": "in_turn", "MIN_BLOCKS": 1, "DQ_WARPS_M": 4},

@@ -42,7 +42,14 @@ OK = (Outcome.OK, "")
 WAYS = ["atomic", "atomic_later", "separate", "alongside"]
 """Of accumulating dQ."""
 
-_PLAIN: dict[str, Value] = {"WARPS_D": 1, "OWN_TILES": 1, "SPLIT": "columns", "DQ_WARPS_M": 2, "MIN_BLOCKS": 1}
+_PLAIN: dict[str, Value] = {
+    "BLOCK_M": 64,
+    "WARPS_D": 1,
+    "OWN_TILES": 1,
+    "SPLIT": "columns",
+    "DQ_WARPS_M": 2,
+    "MIN_BLOCKS": 1,
+}
 
 
 def on_tensor_cores(case: AttentionCase) -> Problem:
@@ -100,6 +107,28 @@ def test_random_configurations_are_right(seed: int, cache: BuildCache) -> None:
     config = dict(Space(FAMILY, problem, SPEC).sample(rng))
     found = verdict(FAMILY, problem, config, cache)
     assert (found.outcome, found.message) == OK, (problem, config)
+
+
+@pytest.mark.parametrize("HEADS_AT_ONCE", [1, 4, 8])
+def test_groups_of_heads_need_not_be_full(HEADS_AT_ONCE: int, cache: BuildCache) -> None:
+    """9 key heads, 18 query heads, 27 of both: a group of 4 or 8 is the last one, and not full, in every grid."""
+    problem = BACKWARD.problem(B=3, NH=6, NH_kv=3, T=37, T_kv=50, HS=32, dtype="fp16", causal=True)
+    inputs = inputs_of(problem, 6)
+    for config in ways_of(problem):
+        grouped = {**config, "HEADS_AT_ONCE": HEADS_AT_ONCE}
+        assert Space(FAMILY, problem, SPEC).why_not(grouped) is None
+        agree(run(FAMILY, problem, grouped, inputs, {}, cache), problem, inputs, 3e-3)
+
+
+def test_a_group_leaves_heads_to_others() -> None:
+    """Otherwise it is what 0 says: one name for one kernel."""
+    problem = BACKWARD.problem(B=2, NH=4, NH_kv=4, dtype="fp16")
+    space = Space(FAMILY, problem, SPEC)
+    assert [HEADS for HEADS in (0, 1, 4, 8, 16) if space.contains({**space.default(), "HEADS_AT_ONCE": HEADS})] == [
+        0,
+        1,
+        4,
+    ]
 
 
 @pytest.mark.parametrize("config", [{}, {"PEEL": True}, {"REVERSE": True}, {"DQ_ACCUMULATE": "alongside"}])
@@ -195,15 +224,15 @@ def test_the_code_does_not_depend_on_the_shape(cache: BuildCache, tmp_path: Path
         (64, {"SWIZZLE": False, "STAGES": 1}),
         (64, {"DQ_ACCUMULATE": "alongside", "IN_REGISTERS": "one", "SCHEDULE": "overlapped", "CHUNK": 16}),
         (64, {"DQ_ACCUMULATE": "atomic_later", "STMATRIX": True, "SCHEDULE": "in_turn"}),
-        (128, {"BLOCK_N": 64, "CHUNK": 16, "STAGES": 1, "SPLIT": "columns"}),
-        (128, {"STMATRIX": True, "SCHEDULE": "in_turn"}),
-        (192, {"DQ_ACCUMULATE": "separate", "WARPS_D": 2, "OWN_TILES": 1, "SPLIT": "columns", "STAGES": 1}),
+        (128, {"WARPS_D": 2, "MIN_BLOCKS": 1, "BLOCK_N": 64, "CHUNK": 16, "STAGES": 1}),
+        (128, {"WARPS_D": 2, "MIN_BLOCKS": 1, "SPLIT": "gradients", "STMATRIX": True, "SCHEDULE": "in_turn"}),
+        (192, {"DQ_ACCUMULATE": "separate", "WARPS_D": 2, "MIN_BLOCKS": 1, "BLOCK_N": 64, "OWN_TILES": 1, "STAGES": 1}),
     ],
 )
 def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cache: BuildCache) -> None:
     """Every access watched: bounds, what nobody wrote, races, copies not waited for, and banks of shared memory."""
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=170, HS=HS, dtype="fp16", causal=True)
-    config = default(FAMILY, problem, **changes)
+    config = {**FAMILY.defaults, **changes}
     assert Space(FAMILY, problem, SPEC).why_not(config) is None
     trace = traced(FAMILY, problem, config, cache)
     assert trace.complete

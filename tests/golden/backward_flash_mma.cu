@@ -1,8 +1,8 @@
 // autotune: backward/flash_mma: tiles on tensor cores (mma.sync), 16-bit operands, fp32 accumulation; scores recomputed transposed, so that P and dS feed the next products from registers
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=False PEEL=False GRID_MAP=x=head_batch,y=matrix
+// configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          8f04358a1bdaf807
+// hash:          2da73c93d31df453
 
 #include "common/async_copy.cuh"
 #include "common/gradient.cuh"
@@ -28,11 +28,10 @@ constexpr int CHUNK = 32;         // queries a warp works on at once
 constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory
 constexpr bool K_IN_REGISTERS = false;  // or read from shared memory at every step
 constexpr bool V_IN_REGISTERS = false;
-constexpr bool REVERSE = false;     // from the last step to the first
+constexpr bool REVERSE = true;     // from the last step to the first
 constexpr int MIN_BLOCKS = 2;     // a multiprocessor, asked of the register allocator
 constexpr int ROW_THREADS = 256;  // a block of the kernels that work row by row
-constexpr int ROW_LANES = 8;      // of them a row
-constexpr int DELTA_STEPS = 4;    // rows a thread, of which deltas are computed
+constexpr int ROW_LANES = 8;      // of them a row, to compute its delta
 
 constexpr int WARPS = BLOCK_N * WARPS_D / OWN_TILES / 16;
 constexpr int THREADS = 32 * WARPS;
@@ -53,7 +52,7 @@ constexpr int DQ_D_TILES = HS / DQ_WARPS_D / 8;        // tiles of 8 columns a w
 constexpr int DQ_PARTS = 1;                    // in which it computes these columns, one after the other
 
 /// What the forward pass left of a query, for the backward pass.
-struct RowSums {
+struct alignas(8) RowSums {
     float lse;    // in base 2; +inf, which makes all its weights 0, for a query without keys or past the last one
     float delta;  // sum of dO * O
 };
@@ -85,7 +84,7 @@ struct Place {
     int head;
     int block;  // of the head
 
-    /// In a grid of `heads` heads; computed every time it is asked for.
+    /// Where a batch has `heads` heads; computed every time it is asked for.
     static __device__ __forceinline__ Place of_block(int heads)
     {
         const int matrix = computed_once(blockIdx.x);
@@ -107,35 +106,24 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
           float* __restrict__ row_sums, float* __restrict__ dq_accumulator, int NH, int T, int rows)
 {
-    const RowPlace first = row_of_thread<ROW_THREADS * DELTA_STEPS, ROW_LANES>();
-    const auto place = [&](int step) { return RowPlace{first.b, first.h, first.t + step * (ROW_THREADS / ROW_LANES)}; };
-    float delta[DELTA_STEPS];
-    const auto multiply = [&](auto vectors) {  // rows past the last one read it instead
-#pragma unroll
-        for (int i = 0; i < DELTA_STEPS; ++i) {
-            const RowPlace row = {first.b, first.h, min(place(i).t, T - 1)};
-            delta[i] = dot_of_lane<HS, 8, ROW_LANES>(out, dout, row, vectors);
-        }
-    };
-    if (allows_vectors<8>(out) && allows_vectors<8>(dout))
-        multiply(Known<true>());
-    else
-        multiply(Known<false>());
-#pragma unroll
-    for (int i = 0; i < DELTA_STEPS; ++i) {
-        const float sum = reduce_lanes<Sum, 1, ROW_LANES>(delta[i]);
-        const int t = place(i).t;
-        if (t >= rows) continue;
-        if (threadIdx.x % ROW_LANES == 0) {
-            const float log_sum = t < T ? lse[place(i).number(NH, T)] : minus_infinity();
-            const bool sees_keys = log_sum != minus_infinity();
-            reinterpret_cast<RowSums*>(row_sums)[place(i).number(NH, rows)] =
-                RowSums{sees_keys ? log_sum * LOG2_E : -minus_infinity(), sees_keys ? sum : 0.0f};
-        }
-        float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place(i).number(NH, rows) * HS);
-#pragma unroll
-        for (int c = threadIdx.x % ROW_LANES; c < HS / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    const bool exists = place.t < T;
+    const float log_sum = exists ? lse[place.number(NH, T)] : minus_infinity();
+    const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
+    float delta = 0.0f;
+    if (exists)
+        delta = vectors ? dot_of_lane<HS, 8, ROW_LANES>(out, dout, place, true)
+                        : dot_of_lane<HS, 8, ROW_LANES>(out, dout, place, false);
+    delta = reduce_lanes<Sum, 1, ROW_LANES>(delta);
+    if (place.t >= rows) return;
+    if (threadIdx.x % ROW_LANES == 0) {
+        const bool sees_keys = log_sum != minus_infinity();
+        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
+            RowSums{sees_keys ? log_sum * LOG2_E : -minus_infinity(), sees_keys ? delta : 0.0f};
     }
+    float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place.number(NH, rows) * HS);
+#pragma unroll
+    for (int c = threadIdx.x % ROW_LANES; c < HS / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 /// dK and dV of a block's BLOCK_N keys, summed over all queries that see them and over the query heads that share them;
@@ -164,8 +152,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int query_begin = scores.first_query(key) / BLOCK_M * BLOCK_M;
     const int query_end = (in.T + BLOCK_M - 1) / BLOCK_M * BLOCK_M;
     const int masked_end = key + BLOCK_N > in.T_kv ? query_end : scores.first_query(key + BLOCK_N - 1);
-    const int query_first = query_begin;
-    const int query_last = query_end - BLOCK_M;
+    const int query_first = query_end - BLOCK_M;
+    const int query_last = query_begin;
 
     const TileCopier<Tile, THREADS> copier;
     const bool vectors_q = allows_vectors<8>(in.q);
@@ -333,8 +321,11 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
 #pragma unroll 1
     for (int head = head_begin; head < head_end; ++head) {
+        int query = query_first;
 #pragma unroll 1
-        for (int query = query_first; query < query_end; query += BLOCK_M) attend(head, query, query < masked_end);
+        for (; query >= max(query_begin, masked_end); query -= BLOCK_M) attend(head, query, Known<false>());
+#pragma unroll 1
+        for (; query >= query_begin; query -= BLOCK_M) attend(head, query, Known<true>());
     }
 
     wait_for_copies<0>();
@@ -353,32 +344,47 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 key_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> dout,
               const float* __restrict__ row_sums, View<element, 4> dk, View<element, 4> dv,
-              float* __restrict__ dq_accumulator, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
+              float* __restrict__ dq_accumulator, int B, int NH, int NH_kv, int T, int T_kv, int rows,
+              float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
     const Operands in = {q, k, v, dout, reinterpret_cast<const RowSums*>(row_sums), NH, NH_kv, T, T_kv, rows, scale};
     key_gradients_of(in, dk, dv, dq_accumulator, NH_kv, smem);
 }
 
-/// Scales and rounds the finished dQ, ROW_LANES threads for two rows at a time.
+/// Scales and rounds the finished dQ; a warp has 16 rows by 32 columns.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> dq, int NH, int T, int rows,
                      float scale)
 {
-    RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
-    place.t = place.t / 8 * 16 + place.t % 8;  // and 8 rows on
-    if (place.t >= T) return;
+    const int lane = threadIdx.x % 32;
+    const int tile = blockIdx.x * (ROW_THREADS / 32) + threadIdx.x / 32;
+    const int first = tile / (HS / 32) * 16;
+    const int col = tile % (HS / 32) * 32;
+    if (first >= T) return;
+    const RowPlace place = {static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y), first};
+    const float* const sums = dq_accumulator + place.number(NH, rows) * HS + col * 16;
+    uint32_t pairs[2][4];  // of the tile's upper and lower rows, of each piece of 8 columns
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        float x[4];
+        FragmentSums::read(x, sums + i * 128);
+        pairs[0][i] = pack<element>(x[0] * scale, x[1] * scale);
+        pairs[1][i] = pack<element>(x[2] * scale, x[3] * scale);
+    }
     const bool vectors = allows_vectors<8>(dq);
-    const float* const sums = dq_accumulator + (place.number(NH, rows) - place.t % 16) * HS;
-    element* const row = row_of(dq, place);
-    for (int col = threadIdx.x % ROW_LANES * 8; col < HS; col += ROW_LANES * 8) {
-        float x[2][8];
-        FragmentSums::read(x[0], x[1], sums + col * 16, place.t % 16);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2; ++half) {
+        transpose_quad(pairs[half]);
+        const RowPlace row = {place.b, place.h, first + 8 * half + lane / 4};
+        if (row.t >= T) continue;
+        const uint32_t(&x)[4] = pairs[half];
+        element* const to = row_of(dq, row) + (col + lane % 4 * 8) * dq.stride[3];
+        if (vectors) {
+            __stwb(reinterpret_cast<uint4*>(to), make_uint4(x[0], x[1], x[2], x[3]));  // never taken apart, as `=` is
+        } else {
 #pragma unroll
-            for (int e = 0; e < 8; ++e) x[half][e] *= scale;
-            if (place.t + 8 * half < T) store_row(row + 8 * half * dq.stride[2], dq.stride[3], col, x[half], vectors);
+            for (int e = 0; e < 8; ++e) to[e * dq.stride[3]] = half_of<element>(x[e / 2], e % 2);
         }
     }
 }
@@ -394,6 +400,6 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 // buffer dv: 3145728 fp16, output
 // buffer row_sums: 98304 fp32, workspace
 // buffer dq_accumulator: 3145728 fp32, workspace
-// launch row_delta grid=(8, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, ROWS)
-// launch key_gradients grid=(48, 8, 1) block=(128, 1, 1) smem=82944 (q, k, v, dout, row_sums, dk, dv, dq_accumulator, NH, NH_kv, T, T_kv, ROWS, scale)
+// launch row_delta grid=(32, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, ROWS)
+// launch key_gradients grid=(48, 8, 1) block=(128, 1, 1) smem=82944 (q, k, v, dout, row_sums, dk, dv, dq_accumulator, B, NH, NH_kv, T, T_kv, ROWS, scale)
 // launch round_query_gradient grid=(16, 12, 4) block=(256, 1, 1) smem=0 (dq_accumulator, dq, NH, T, ROWS, scale)
