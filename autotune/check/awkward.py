@@ -1,6 +1,9 @@
 """Problems on which kernels go wrong when they go wrong: lengths that divide no tile, rows without a key, one query."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -20,15 +23,18 @@ Fields = Mapping[str, Any]
 _LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
 
 
+_DTYPES, _SIZES = ("fp16", "bf16", "fp32"), (64, 128, 32, 96, 40, 256)
+
+
 def _attention() -> Iterator[Fields]:
-    dtypes, layouts, sizes = ("fp16", "bf16", "fp32"), ("bthd", "bhtd", "packed"), (64, 128, 32, 96, 40)
+    layouts = ("bthd", "bhtd", "packed")
     for i, (T, T_kv) in enumerate(_LENGTHS):
         heads = {"B": 1 + i % 2, "NH": (2, 3, 6)[i % 3], "NH_kv": (2, 1, 2)[i % 3]}
         if T * T_kv > 10**5:
             heads = {"B": 1, "NH": 1, "NH_kv": 1}
         for causal in (True, False):
             layout = layouts[i % 3] if T_kv == T else layouts[i % 2]
-            kind = {"dtype": dtypes[(i + causal) % 3], "layout": layout, "HS": sizes[(i + 2 * causal) % 5]}
+            kind = {"dtype": _DTYPES[(i + causal) % 3], "layout": layout, "HS": _SIZES[(i + 2 * causal) % len(_SIZES)]}
             yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
 
 
@@ -46,7 +52,7 @@ def _products() -> Iterator[Fields]:
 def _rows() -> Iterator[Fields]:
     for i, (T, T_kv) in enumerate(_LENGTHS):
         for causal in (True, False):
-            dtype = ("fp16", "bf16", "fp32")[(i + causal) % 3]
+            dtype = _DTYPES[(i + causal) % 3]
             heads = 1 if T * T_kv > 10**5 else 2
             yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
 
@@ -95,13 +101,35 @@ def _left_open(op: Op, fields: Fields, i: int) -> dict[str, Any]:
     return found | {field.name: (1, 2)[i // 2 % 2] for field in left if field.name == "group"}
 
 
+def problems_for(template: Template, spec: DeviceSpec) -> tuple[Problem, ...]:
+    """The awkward problems of a family's op; of one that it does not support, dtype and head size are changed."""
+    found: list[Problem] = []
+    for i, problem in enumerate(awkward_problems(template.op)):
+        supported = (other for other in _alike(problem, i) if template.why_unsupported(other, spec) is None)
+        found += islice(supported, 1)
+    return tuple(found)
+
+
+def _alike(problem: Problem, i: int) -> Iterator[Problem]:
+    """The problem itself, then with another dtype, another head size, or both: beginning with the i-th size."""
+    op, fields = get_op(problem.op), problem.fields
+    sizes = _SIZES[i % len(_SIZES) :] + _SIZES[: i % len(_SIZES)]
+    dtypes = tuple(dict.fromkeys((problem.dtype, *_DTYPES)))
+    changes: list[Fields] = [{"dtype": dtype} for dtype in dtypes]
+    if "HS" in fields:
+        changes += [{"dtype": dtype, "HS": size} for dtype in dtypes for size in sizes]
+    for change in changes:
+        with suppress(ProblemError):
+            yield op.problem(**{**fields, **change})
+
+
 def awkward_tasks(template: Template, spec: DeviceSpec, count: int, seed: int) -> Iterator[TraceTask]:
-    """`count` random configurations of a shipped family, each for the next of the problems that it supports."""
+    """`count` random configurations of a shipped family, each for the next of `problems_for` that has any."""
     random = np.random.default_rng(seed)
-    problems = [p for p in awkward_problems(template.op) if template.why_unsupported(p, spec) is None]
-    spaces = [space for space in (Space(template, problem, spec) for problem in problems) if space.size]
-    order = random.permutation(len(spaces))
-    for i in range(count):
-        space = spaces[order[i % len(spaces)]]
+    problems = problems_for(template, spec)
+    space_of = cache(lambda place: Space(template, problems[place], spec))
+    places = islice(cycle(random.permutation(len(problems)).tolist()), (count + 1) * len(problems))
+    nonempty = (space_of(place) for place in places if space_of(place).size)
+    for space in islice(nonempty, count):
         config = tuple(space.sample(random).items())
         yield TraceTask(OpRef(template.op), template.path, space.problem, config, spec)

@@ -3,10 +3,11 @@
 import pytest
 
 from autotune.build.cache import BuildCache
-from autotune.check.awkward import awkward_problems, awkward_tasks
+from autotune.check.awkward import awkward_problems, awkward_tasks, problems_for
 from autotune.check.task import run_task
 from autotune.devices.gpus import gpu
 from autotune.ops.registry import BUILTIN
+from autotune.problem import Problem
 from autotune.template import Template, builtin_templates
 
 FAMILIES = tuple(template for op in BUILTIN for template in builtin_templates(op))
@@ -29,3 +30,18 @@ def test_problems_are_awkward(op: str) -> None:
     lengths = [problem.integer("T" if "T" in problem.fields else "M") for problem in problems]
     assert 1 in lengths
     assert any(length % 2 for length in lengths if length > 1)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: f"{family.op}-{family.name}")
+def test_every_family_sees_every_awkward_shape(family: Template) -> None:
+    """Whatever dtypes and head sizes it has; what it supports as it is stays as it is."""
+    problems, spec = awkward_problems(family.op), gpu("h200")
+    seen = problems_for(family, spec)
+    assert [_shape(problem) for problem in seen] == [_shape(problem) for problem in problems]
+    assert all(family.why_unsupported(problem, spec) is None for problem in seen)
+    for problem, other in zip(seen, problems, strict=True):
+        assert problem == other or family.why_unsupported(other, spec) is not None
+
+
+def _shape(problem: Problem) -> dict[str, object]:
+    return {name: value for name, value in problem.fields.items() if name not in {"dtype", "HS", "arithmetic"}}
