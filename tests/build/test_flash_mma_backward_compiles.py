@@ -1,4 +1,4 @@
-"""The backward family on tensor cores compiles without a warning wherever it runs, and its defaults hardly spill."""
+"""The backward family on tensor cores compiles without a warning wherever it runs; first suggestions do not spill."""
 
 from pathlib import Path
 
@@ -55,14 +55,12 @@ def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Pa
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
-@pytest.mark.parametrize(("HS", "spilled"), [(32, 0), (64, 0), (128, 8)])
-def test_the_default_spills_one_register_at_most(dtype: str, HS: int, spilled: int, tmp_path: Path) -> None:
-    """For HS=128 one that keeps its value through the loop: 4 bytes stored, 4 loaded."""
+@pytest.mark.parametrize("HS", [32, 64, 128, 256])
+def test_the_first_suggestion_spills_nothing(dtype: str, HS: int, tmp_path: Path) -> None:
     spec = gpu("h200")
     problem = BACKWARD.problem(dtype=dtype, HS=HS)
     source = render(FAMILY, problem, Space(FAMILY, problem, spec).default(), spec)
     artifact = build_cubin(source, spec.arch, BuildCache(tmp_path))
     assert {report.kernel for report in artifact.kernels} == set(source.plan.kernels)
     for report in artifact.kernels:
-        allowed = spilled if report.kernel == "key_gradients" else 0
-        assert max(report.spill_bytes, report.stack_bytes) <= allowed, report.kernel
+        assert max(report.spill_bytes, report.stack_bytes) == 0, report.kernel
