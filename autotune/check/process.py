@@ -41,7 +41,10 @@ class TracingProcess:
             connection.send(task)
             if not connection.poll(self._limit_s):
                 self.close()
-                raise LaunchError(f"the traced run took longer than the limit of {self._limit_s:g} s")
+                raise LaunchError(
+                    f"the traced run took longer than the limit of {self._limit_s:g} s: the kernel may loop for ever; "
+                    "else take a smaller problem or a higher limit (--timeout)"
+                )
             answer = connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
             status = self._ended()
@@ -87,9 +90,15 @@ def _serve(connection: Connection) -> None:
             task = connection.recv()
         except (EOFError, KeyboardInterrupt):
             return
-        try:
-            answer: Traced | AutotuneError = run_task(task)
-        except AutotuneError as error:
-            answer = error
+        answer = _answer(task)
         ctypes.CDLL(None).fflush(None)  # this process is killed in the end
         connection.send(answer)
+
+
+def _answer(task: TraceTask) -> Traced | AutotuneError:
+    try:
+        return run_task(task)
+    except AutotuneError as error:
+        return error
+    except MemoryError as error:
+        return LaunchError(f"not enough memory to trace {task.problem}: {error}; take a smaller problem")

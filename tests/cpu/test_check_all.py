@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from autotune.check import process
 from autotune.check.awkward import awkward_tasks
 from autotune.check.model import Finding, Place, Trace
 from autotune.check.task import Traced, TraceTask
@@ -66,3 +67,15 @@ def test_all_families_unless_some_are_named() -> None:
     assert list(chosen_families(["softmax/warp_per_row", "forward/naive"])) == ["softmax/warp_per_row", "forward/naive"]
     with pytest.raises(ValueError, match=r"no family forward/nothing; shipped: forward/"):
         chosen_families(["forward/nothing"])
+
+
+def test_a_problem_that_does_not_fit_into_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    (task,) = _tasks(1)
+
+    def run_task(asked: TraceTask) -> Traced:
+        raise MemoryError(f"4 TB for {asked.problem.op}")
+
+    monkeypatch.setattr(process, "run_task", run_task)
+    answer = process._answer(task)
+    assert isinstance(answer, LaunchError)
+    assert str(answer) == f"not enough memory to trace {task.problem}: 4 TB for softmax; take a smaller problem"
