@@ -22,6 +22,9 @@ COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
+READER_GONE = 141
+"""Exit code where nobody reads the output any more (`| head`), as shells have it."""
+
 _EPILOG = "Start with: autotune search --op backward --T 1024"
 
 
@@ -84,10 +87,11 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(f"{message} (see {_help_of(arguments)})", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of the output (head, less) has gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as error:
+        # Typer ends like this when the reader of the output has gone. What it would have read is unknown: not 0, not 1.
+        if isinstance(error.__context__, BrokenPipeError):
+            return READER_GONE
+        raise
     except Exception as error:  # noqa: BLE001 - the last resort, named as a bug
         return _bug(error)
 

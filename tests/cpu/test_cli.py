@@ -219,3 +219,13 @@ def test_as_a_process(tmp_path: Path) -> None:
     failed = autotune("export", "--op", "sideways")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.startswith("error: unknown op 'sideways'")
+
+
+def test_a_reader_that_goes_away_is_neither_success_nor_failure() -> None:
+    command = [sys.executable, "-m", "autotune", "list", "gpus"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(timeout=60) == cli.READER_GONE
+        assert process.stderr.read() == b""
