@@ -36,30 +36,34 @@ struct MmaLane {
 };
 
 template <class T>
-inline float unpack(uint32_t both, int half)
+inline void unpack(uint32_t both, float& low, float& high)
 {
-    const uint16_t bits = uint16_t(both >> 16 * half);
-    return to_float(*reinterpret_cast<const T*>(&bits));
+    const uint16_t bits[2] = {uint16_t(both), uint16_t(both >> 16)};
+    low = to_float(reinterpret_cast<const T*>(bits)[0]);
+    high = to_float(reinterpret_cast<const T*>(bits)[1]);
 }
 
 /// Exact products, added up in fp32 in ascending order of k; the hardware's order and rounding are its own.
 template <class T>
 inline void multiply_fragments(MmaLane* const lanes[32])
 {
-    float a[16][16], b[16][8];
-    for (int lane = 0; lane < 32; ++lane)
-        for (int half = 0; half < 2; ++half) {
-            const int g = lane / 4, p = lane % 4 * 2 + half;
-            for (int i = 0; i < 4; ++i) a[g + i % 2 * 8][p + i / 2 * 8] = unpack<T>(lanes[lane]->a[i], half);
-            for (int i = 0; i < 2; ++i) b[p + i * 8][g] = unpack<T>(lanes[lane]->b[i], half);
+    float a[16][16], b[16][8], d[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        const MmaLane& from = *lanes[lane];
+        const int g = lane / 4, p = lane % 4 * 2;
+        for (int i = 0; i < 4; ++i) {
+            float* const to = &a[g + i % 2 * 8][p + i / 2 * 8];
+            unpack<T>(from.a[i], to[0], to[1]);
         }
-    for (int row = 0; row < 16; ++row) {
-        float d[8];
-        for (int col = 0; col < 8; ++col) d[col] = lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2];
-        for (int k = 0; k < 16; ++k)
-            for (int col = 0; col < 8; ++col) d[col] += a[row][k] * b[k][col];
-        for (int col = 0; col < 8; ++col) lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2] = d[col];
+        for (int i = 0; i < 2; ++i) unpack<T>(from.b[i], b[p + i * 8][g], b[p + i * 8 + 1][g]);
     }
+    for (int row = 0; row < 16; ++row)
+        for (int col = 0; col < 8; ++col) d[row][col] = lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2];
+    for (int k = 0; k < 16; ++k)  // outermost, so that the sums of a row do not wait for one another
+        for (int row = 0; row < 16; ++row)
+            for (int col = 0; col < 8; ++col) d[row][col] += a[row][k] * b[k][col];
+    for (int row = 0; row < 16; ++row)
+        for (int col = 0; col < 8; ++col) lanes[row % 8 * 4 + col / 2]->d[row / 8 * 2 + col % 2] = d[row][col];
 }
 
 template <class T>
