@@ -50,12 +50,12 @@ def test_the_default_for_64_does_not_spill_anywhere(arch: str, tmp_path: Path) -
 def test_one_query_with_packed_heads_and_split_keys(tmp_path: Path) -> None:
     problem, spec = FORWARD.problem(B=1, NH=16, NH_kv=2, T=1, T_kv=8192, HS=128, dtype="fp16"), gpu("h200")
     config = Space(FAMILY, problem, spec).default()
-    assert (config["PACK_HEADS"], config["SPLIT"], config["BLOCK_M"]) == (True, 64, 16)
+    assert (config["PACK_HEADS"], config["SPLIT"], config["BLOCK_M"]) == (True, 32, 16)
     source = render(FAMILY, problem, config, spec)
     assert compile_strictly(source, spec.arch, tmp_path) == ""
     assert spilled(source, spec.arch, tmp_path) == (0, 0)
     attend, combine = source.plan.launches
-    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 64, 1), (32, 1, 1), (1, 16, 1), (32, 4, 1))
+    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 32, 1), (32, 1, 1), (1, 16, 1), (32, 4, 1))
 
 
 def spilled(source: KernelSource, arch: str, folder: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What the forward family on tensor cores may do differently: split keys, packed heads, overlap, sums, polynomials."""
+"""What the forward family on tensor cores may do differently: split keys, packed heads, shared rows, overlap, polynomials."""
 
 from typing import Any
 
@@ -88,6 +88,43 @@ def test_overlap(overlap: int, changed: Config, judge: Judge) -> None:
     right(judge, problem.replace(T=30, T_kv=256, causal=False), config)
 
 
+SHARED: dict[str, Any] = {"BLOCK_M": 64, "WARPS": 4, "WARPS_D": 2, "MIN_BLOCKS": 1, "Q_IN_REGISTERS": False}
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed"),
+    [
+        (256, {"BLOCK_N": 64, "STAGES": 1}),
+        (192, {"BLOCK_N": 32, "STAGES": 2, "REVERSE": True}),
+        (192, {"BLOCK_N": 96, "STAGES": 1, "SWIZZLE": False}),
+        (128, {"BLOCK_N": 32, "STAGES": 3, "BLOCK_M": 128, "POLYNOMIAL": 1}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_warps_that_share_rows(HS: int, changed: Config, dtype: str, judge: Judge) -> None:
+    """Maxima, sums and weights are exchanged; rows without a key, keys that only one of the warps has, no tile at all."""
+    problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=101, T_kv=150, HS=HS, dtype=dtype, causal=True)
+    config = valid(problem, {**SHARED, **changed})
+    right(judge, problem, config)
+    right(judge, problem.replace(T=150, T_kv=20), config)
+    right(judge, problem.replace(T=70, T_kv=33, causal=False), config)
+
+
+def test_packed_heads_of_warps_that_share_rows(judge: Judge) -> None:
+    problem = FORWARD.problem(B=1, NH=6, NH_kv=2, T=23, T_kv=77, HS=128, dtype="fp16", causal=True)
+    right(judge, problem, valid(problem, {**SHARED, "BLOCK_N": 32, "PACK_HEADS": True}))
+
+
+@pytest.mark.parametrize("together", [0, 1, 8, 16])
+@pytest.mark.parametrize("changed", [{}, {"PACK_HEADS": True}, {"SPLIT": 4}], ids=str)
+def test_heads_in_groups(together: int, changed: Config, judge: Judge) -> None:
+    """Groups of heads that lie in two batches, and fewer heads than a group has."""
+    problem = FORWARD.problem(B=4, NH=12, NH_kv=4, T=20, T_kv=130, HS=32, dtype="fp16", causal=True)
+    config = valid(problem, {**SMALL, "HEADS_AT_ONCE": together, **changed})
+    right(judge, problem, config)
+    right(judge, problem.replace(B=1, NH=6, NH_kv=2), config)
+
+
 @pytest.mark.parametrize(("dtype", "polynomial"), [("fp16", 1), ("fp16", 2), ("bf16", 2)])
 def test_exponentials_by_polynomial(dtype: str, polynomial: int, judge: Judge) -> None:
     problem = FORWARD.problem(B=1, NH=2, T=90, T_kv=150, HS=64, dtype=dtype, causal=True)
@@ -107,3 +144,7 @@ def test_values_that_do_not_apply_are_not_in_the_space() -> None:
     assert "and whole tiles of them" in why_not({"SPLIT": 8}, B=1, NH=2, T_kv=300)
     assert "two parts of a tile take turns" in why_not({"OVERLAP": 64, "Q_IN_REGISTERS": False})
     assert "two parts of a tile take turns" in why_not({"OVERLAP": 32, "STAGES": 1})
+    assert "warps share rows where O is wide" in why_not({"WARPS_D": 2})
+    assert "warps share rows where O is wide" in why_not({**SHARED, "BLOCK_N": 48}, HS=256)
+    assert "groups of heads are full" in why_not({"HEADS_AT_ONCE": 8}, B=3, NH=12)
+    assert why_not({"HEADS_AT_ONCE": 8}, B=3, NH=2) == "None"

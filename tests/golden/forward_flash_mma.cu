@@ -1,8 +1,8 @@
 // autotune: forward/flash_mma: tiled attention with an online softmax on tensor cores (mma.sync), 16-bit operands, fp32 accumulation
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: BLOCK_M=128 WARPS=4 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
+// configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          5dc7ddfe72c8d5fc
+// hash:          7418c2ee7405b9f1
 
 #include "common/async_copy.cuh"
 #include "common/exp2_polynomial.cuh"
@@ -20,8 +20,10 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int GROUP = 1;               // heads that share a key head
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
+constexpr int WARPS_D = 1;              // that have the same rows: parts of the keys of S, of the columns of O
 constexpr int MIN_BLOCKS = 2;           // a multiprocessor, asked of the register allocator
 constexpr int BLOCK_M = 128;            // rows a block: queries, or pairs of a query and a head
 constexpr int BLOCK_N = 64;             // keys a step
@@ -34,10 +36,10 @@ constexpr int POLYNOMIAL = 0;           // of every four exponentials, those tha
 constexpr bool PACK_HEADS = false;      // a block has the queries of all heads that share a key head
 
 constexpr int THREADS = 32 * WARPS;
-constexpr int PART = OVERLAP ? OVERLAP : BLOCK_N;   // keys whose scores are taken at a time
-constexpr int M_TILES = BLOCK_M / WARPS / 16;       // tiles of 16 rows a warp
+constexpr int PART = OVERLAP ? OVERLAP : BLOCK_N / WARPS_D;  // keys whose scores a warp takes at a time
+constexpr int M_TILES = BLOCK_M / (WARPS / WARPS_D) / 16;    // tiles of 16 rows a warp
 constexpr int N_TILES = PART / 8;                   // tiles of 8 keys
-constexpr int D_TILES = HS / 8;                     // tiles of 8 columns of O
+constexpr int D_TILES = HS / WARPS_D / 8;           // tiles of 8 columns of O
 constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and O
 constexpr float GROWTH = 8.0f;                      // O is not rescaled for less: weights stay below 2^GROWTH
 constexpr float LOWEST = -3.402823466e38f;          // a maximum before there are scores: finite, so never NaN
@@ -192,6 +194,7 @@ __device__ __forceinline__ void multiply_values(State& state, const uint32_t (&p
     }
 }
 
+
 /// Lays O, scaled, into the warp's part of a tile.
 __device__ __forceinline__ void lay_out(unsigned char* warp_tile, const State& state, const float (&factor)[ROWS])
 {
@@ -206,23 +209,41 @@ __device__ __forceinline__ void lay_out(unsigned char* warp_tile, const State& s
         }
 }
 
+/// Writes the log-sum-exp of the warp's rows: four lanes have a row's sum, so each of them takes every fourth row.
+__device__ __forceinline__ void write_log_sums(float* lse, const State& state, const RowMap<PACK_HEADS>& map,
+                                               const Scores<CAUSAL>& scores, int batch, int NH, int first_row)
+{
+    const int turn = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < ROWS; r += 4) {
+        OnlineRow mine = state.rows[r];
+#pragma unroll
+        for (int i = 1; i < 4 && r + i < ROWS; ++i)
+            if (turn == i) mine = state.rows[r + i];
+        const int row = first_row + 8 * (r + turn);
+        if (r + turn >= ROWS || row >= map.count) continue;
+        lse[(static_cast<long long>(batch) * NH + map.head(row)) * scores.T + map.query(row)] =
+            scores.keys_seen(map.query(row)) > 0 ? mine.log_sum_exp() : minus_infinity();
+    }
+}
+
 /// Writes the warp's part of a tile to rows of `out` from `first` on.
 __device__ __forceinline__ void write_rows(const View<element, 4>& out, const RowMap<PACK_HEADS>& map, int batch,
                                            int first, const unsigned char* warp_tile)
 {
     const bool vectors = allows_vectors<8>(out);
 #pragma unroll 4
-    for (int i = threadIdx.x % 32; i < 8 * ROWS * Tile::CHUNKS; i += 32) {
+    for (int i = threadIdx.x % (32 * WARPS_D); i < 8 * ROWS * Tile::CHUNKS; i += 32 * WARPS_D) {
         const int row = i / Tile::CHUNKS;
         const int chunk = i % Tile::CHUNKS;
         if (first + row >= map.count) break;
-        const auto part = *reinterpret_cast<const Vector<element, 8>*>(warp_tile + Tile::offset(row, chunk));
+        const unsigned char* const part = warp_tile + Tile::offset(row, chunk);
         element* const result = map.at(out, batch, first + row) + chunk * 8 * out.stride[3];
-        if (vectors) {
-            *reinterpret_cast<Vector<element, 8>*>(result) = part;
+        if (vectors) {  // as one word: of a vector of elements the compiler makes a store each
+            *reinterpret_cast<uint4*>(result) = *reinterpret_cast<const uint4*>(part);
         } else {
 #pragma unroll
-            for (int e = 0; e < 8; ++e) result[e * out.stride[3]] = part.at[e];
+            for (int e = 0; e < 8; ++e) result[e * out.stride[3]] = reinterpret_cast<const element*>(part)[e];
         }
     }
 }
@@ -237,10 +258,11 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     unsigned char* const k_tiles = q_tile + Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
-    const int batch = blockIdx.x / (PACK_HEADS ? NH_kv : NH);
-    const int head = blockIdx.x % (PACK_HEADS ? NH_kv : NH);
+    const unsigned matrix = blockIdx.x;
+    const int batch = matrix / (PACK_HEADS ? NH / GROUP : NH);
+    const int head = matrix % (PACK_HEADS ? NH / GROUP : NH);
     const int block = gridDim.y - 1 - blockIdx.y;
-    const int head_kv = PACK_HEADS ? head : head / (NH / NH_kv);
+    const int head_kv = PACK_HEADS ? head : head / GROUP;
     const RowMap<PACK_HEADS> map(head, NH, NH_kv, T);
     const int row_begin = block * BLOCK_M;
     const int row_end = min(row_begin + BLOCK_M, map.count);
@@ -280,10 +302,10 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     wait_for_copies<STAGES - 1>();
     __syncthreads();  // Q is there
 
-    unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 * 16 * M_TILES);
+    unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 / WARPS_D * 16 * M_TILES);
     // The warp's first row, and this thread's: the next ones are 8 apart. Computed anew where they are needed, for kept
     // through the loop they would crowd others out of the registers.
-    const auto warp_row = [&] { return row_begin + computed_once(threadIdx.x) / 32 * 16 * M_TILES; };
+    const auto warp_row = [&] { return row_begin + computed_once(threadIdx.x) / 32 / WARPS_D * 16 * M_TILES; };
     const auto first_row = [&] { return warp_row() + computed_once(threadIdx.x) % 32 / 4; };
     const auto warp_keys = [&] { return scores.keys_seen(map.query(warp_row() + 16 * M_TILES - 1)); };
     const int key0 = threadIdx.x % 4 * 2;                // this thread's first key in a tile
@@ -325,14 +347,11 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     float factor[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        const int row = first_row() + 8 * r;
-        const bool sees_keys = scores.keys_seen(map.query(row)) > 0;
         state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
-        factor[r] = sees_keys ? 1.0f / state.rows[r].sum : 0.0f;
-        if (threadIdx.x % 4 == 0 && row < map.count)
-            lse[(static_cast<long long>(batch) * NH + map.head(row)) * T + map.query(row)] =
-                sees_keys ? state.rows[r].log_sum_exp() : minus_infinity();
+        const bool sees_keys = scores.keys_seen(map.query(first_row() + 8 * r)) > 0;
+        factor[r] = sees_keys ? __fdividef(1.0f, state.rows[r].sum) : 0.0f;
     }
+    write_log_sums(lse, state, map, scores, batch, NH, first_row());
     __syncwarp();  // Q has been read; O takes its place
     lay_out(warp_tile, state, factor);
     __syncwarp();
