@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.blas import one_blas_thread
 from autotune.cli.options import (
     AlphaOption,
     ArithmeticOption,
@@ -150,7 +151,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from autotune.report.progress import ProgressDisplay
     from autotune.report.results import Asked
-    from autotune.search.api import sweep
+
+    with one_blas_thread():  # the worker, which computes references, has threads of its own
+        from autotune.search.api import sweep
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,

@@ -1,15 +1,15 @@
 """The real evaluator: render, static checks, builds on all cores, then the worker that owns the device.
 
 On a GPU one binary is built and run. On the emulator two: a cubin for the target GPU, for its resources and the
-estimate, and the emulated one, which is executed and verified on the op's reduced problem.
+estimate, and the emulated one, which is executed and verified on the op's reduced problem. Once some candidate is known
+to be right, others are estimated first: as on a GPU, what is far slower is given up before it is verified.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from queue import Empty, Queue
 
 from autotune.build.artifact import Artifact
@@ -17,86 +17,22 @@ from autotune.build.cache import BuildCache
 from autotune.build.nvcc import CubinRequest
 from autotune.build.pool import BuildPool
 from autotune.candidate import Candidate
-from autotune.check.task import TraceTask
 from autotune.devices.client import WorkerClient
-from autotune.devices.identity import DeviceIdentity
-from autotune.devices.messages import OpSource, Prepare
+from autotune.devices.messages import Prepare
 from autotune.errors import AutotuneError, BuildError, CompileError, LaunchError
-from autotune.estimate.fallback import estimate
-from autotune.estimate.model import Estimate
+from autotune.estimate.model import METHOD, Estimate
 from autotune.estimate.occupancy import kernel_resources, static_failure
 from autotune.measure import Verdict
-from autotune.measurement import KernelResources, Measurement, Timing
-from autotune.ops.base import Op
-from autotune.ops.locate import OpRef
+from autotune.measurement import Measurement, Timing
 from autotune.outcome import Outcome
 from autotune.plan import LaunchPlan
-from autotune.problem import Problem
-from autotune.render import render
-from autotune.search.counter import Counter, EstimateRequest
+from autotune.search.counter import Counter
 from autotune.search.emulated import EmulatorRequest
 from autotune.search.evaluator import Finished, Load
-from autotune.search.lane import Lane
-from autotune.source import KernelSource
-from autotune.template import Template
+from autotune.search.lane import GIVE_UP_FACTOR, Lane
+from autotune.search.task import Job, Task
 
 RETIME_ROUNDS = 3
-
-EMULATED_RATE = 2e8
-"""Operations a second that the emulator reaches with all repeats of a verification, on a slow and busy machine."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is tuned and where: all that evaluating a candidate needs to know."""
-
-    op: Op
-    op_source: OpSource
-    problem: Problem
-    templates: Mapping[str, Template]
-    identity: DeviceIdentity
-    environment: Mapping[str, str]
-    seed: int
-    limit_s: float
-
-    @property
-    def emulated(self) -> bool:
-        """Whether kernels run on the emulator, and times are estimates."""
-        return self.identity.kind == "cpu"
-
-    @property
-    def executed(self) -> Problem:
-        """The problem that is executed and verified."""
-        return self.op.emulated(self.problem) if self.emulated else self.problem
-
-    @property
-    def patience_s(self) -> float:
-        """How long a candidate may take: the limit, and on the emulator what its work takes besides."""
-        return self.limit_s + (self.op.flops(self.executed) / EMULATED_RATE if self.emulated else 0.0)
-
-    def render(self, candidate: Candidate, problem: Problem) -> KernelSource:
-        """The candidate's source for a problem."""
-        return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
-
-    def estimate_request(self, job: "_Job", counter: Counter) -> EstimateRequest | None:
-        """How to estimate a candidate; None for an op that no other process can resolve."""
-        if not isinstance(self.op_source, OpRef) or job.cubin is None:
-            return None
-        candidate = job.source.candidate
-        path = self.templates[candidate.template].path.resolve()
-        task = TraceTask(self.op_source, path, self.problem, candidate.values, self.identity.spec, blocks=None)
-        return EstimateRequest(counter, task, self.op, job.source.plan, job.cubin, job.resources)
-
-
-@dataclass
-class _Job:
-    """A candidate under way, and what is known about it so far."""
-
-    source: KernelSource
-    build_seconds: float = 0.0
-    compiler: str = ""
-    resources: tuple[KernelResources, ...] = ()
-    cubin: Path | None = None
 
 
 @dataclass
@@ -105,7 +41,7 @@ class _Run:
 
     first: Candidate
     verdict: Verdict | None = None
-    waiting: list[_Job] = field(default_factory=list)
+    waiting: list[Job] = field(default_factory=list)
 
 
 class Pipeline:
@@ -121,6 +57,7 @@ class Pipeline:
         self._building = 0
         self._build_seconds = 0.0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
+        self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
         self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._fail)
 
@@ -135,7 +72,7 @@ class Pipeline:
         Raises:
             TemplateError: the template itself is wrong, which no other candidate would change.
         """
-        job = _Job(self._task.render(candidate, self._task.problem))
+        job = Job(self._task.render(candidate, self._task.problem))
         request = CubinRequest(job.source, self._task.identity.spec.arch)
         self._build(request, job, self._cubin_built)
 
@@ -153,7 +90,8 @@ class Pipeline:
         return done
 
     def note_best(self, ms: float) -> None:
-        """Lets the lane give up early on what is slower."""
+        """Lets candidates that are much slower be given up early."""
+        self._limit_ms = GIVE_UP_FACTOR * ms
         self._lane.note_best(ms)
 
     def load(self) -> Load:
@@ -183,14 +121,12 @@ class Pipeline:
 
     # --- steps of a candidate, each run by `poll` in the caller's thread
 
-    def _build(
-        self, request: CubinRequest | EmulatorRequest, job: _Job, then: Callable[[_Job, Artifact], None]
-    ) -> None:
+    def _build(self, request: CubinRequest | EmulatorRequest, job: Job, then: Callable[[Job, Artifact], None]) -> None:
         self._building += 1
         future: Future[Artifact] = self._pool.submit(request)
         future.add_done_callback(lambda done: self._events.put(partial(self._built, job, done, then)))
 
-    def _built(self, job: _Job, future: "Future[Artifact]", then: Callable[[_Job, Artifact], None]) -> None:
+    def _built(self, job: Job, future: "Future[Artifact]", then: Callable[[Job, Artifact], None]) -> None:
         self._building -= 1
         try:
             artifact = future.result()
@@ -203,7 +139,7 @@ class Pipeline:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
             then(job, artifact)
 
-    def _cubin_built(self, job: _Job, artifact: Artifact) -> None:
+    def _cubin_built(self, job: Job, artifact: Artifact) -> None:
         spec, plan = self._task.identity.spec, job.source.plan
         job.compiler = artifact.compiler
         failure = static_failure(plan, artifact, spec)
@@ -212,13 +148,33 @@ class Pipeline:
             return
         job.resources = kernel_resources(plan, artifact, spec)
         job.cubin = artifact.path
-        if self._task.emulated:
-            source = self._task.render(job.source.candidate, self._task.executed)
-            self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
-        else:
+        if not self._task.emulated:
             self._queue(plan, job, artifact)
+        elif self._limit_ms is None:
+            self._emulate(job)
+        elif (least := self._task.least_ms(job)) > self._limit_ms:
+            job.timing = self._task.fallback(job)
+            self._give_up(job, f"its operations alone take {least:.4g} ms in fp32")
+        else:
+            self._estimate(job, self._emulate_if_near)
 
-    def _queue(self, plan: LaunchPlan, job: _Job, artifact: Artifact) -> None:
+    def _emulate_if_near(self, job: Job) -> None:
+        """Build for the emulator, unless the estimate is far behind; one that counted nothing is no reason."""
+        timing, limit = job.timing, self._limit_ms
+        if timing is not None and timing.method == METHOD and limit is not None and timing.median_ms > limit:
+            self._give_up(job, f"estimated at {timing.median_ms:.4g} ms")
+        else:
+            self._emulate(job)
+
+    def _give_up(self, job: Job, why: str) -> None:
+        message = f"given up, unverified: {why}, slower than {self._limit_ms:.4g} ms"
+        self._record(job, Verdict(Outcome.PRUNED, message), 0.0, job.timing)
+
+    def _emulate(self, job: Job) -> None:
+        source = self._task.render(job.source.candidate, self._task.executed)
+        self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
+
+    def _queue(self, plan: LaunchPlan, job: Job, artifact: Artifact) -> None:
         """Hand the binary to the device, unless the same one, launched alike, is there or has been there."""
         key = artifact.binary_hash, plan
         run = self._runs.get(key)
@@ -230,51 +186,49 @@ class Pipeline:
         else:
             self._finish(job, _shared(run, run.verdict))
 
-    def _judged(self, run: _Run, job: _Job, verdict: Verdict, seconds: float) -> None:
+    def _judged(self, run: _Run, job: Job, verdict: Verdict, seconds: float) -> None:
         run.verdict = verdict
         self._finish(job, verdict, seconds)
         for other in run.waiting:
             self._finish(other, _shared(run, verdict))
         run.waiting.clear()
 
-    def _finish(self, job: _Job, verdict: Verdict, seconds: float = 0.0) -> None:
+    def _finish(self, job: Job, verdict: Verdict, seconds: float = 0.0) -> None:
         """Record the verdict; on the emulator with an estimate of a correct candidate's time."""
         if not self._task.emulated or verdict.outcome is not Outcome.OK:
             self._record(job, verdict, seconds, verdict.timing)
-            return
+        elif job.timing is None:
+            self._estimate(job, lambda job: self._record(job, verdict, seconds, job.timing))
+        else:
+            self._record(job, verdict, seconds, job.timing)
+
+    def _estimate(self, job: Job, then: Callable[[Job], None]) -> None:
         request = self._task.estimate_request(job, self._counter)
         if request is None:
-            self._record(job, verdict, seconds, self._fallback(job))
+            job.timing = self._task.fallback(job)
+            then(job)
             return
         self._building += 1
         future = self._pool.submit(request)
-        future.add_done_callback(lambda done: self._events.put(partial(self._estimated, job, verdict, seconds, done)))
+        future.add_done_callback(lambda done: self._events.put(partial(self._estimated, job, done, then)))
 
-    def _estimated(self, job: _Job, verdict: Verdict, seconds: float, future: "Future[Estimate]") -> None:
+    def _estimated(self, job: Job, future: "Future[Estimate]", then: Callable[[Job], None]) -> None:
         self._building -= 1
         try:
-            timing = future.result().timing
+            job.timing = future.result().timing
         except CancelledError:
             return
         except (LaunchError, CompileError, BuildError):
-            timing = self._fallback(job)  # labelled as such
-        self._record(job, verdict, seconds, timing)
+            job.timing = self._task.fallback(job)  # labelled as such
+        then(job)
 
-    def _record(self, job: _Job, verdict: Verdict, seconds: float, timing: Timing | None) -> None:
+    def _record(self, job: Job, verdict: Verdict, seconds: float, timing: Timing | None) -> None:
         environment = {**self._task.environment, "compiler": job.compiler}
         measurement = Measurement(
             verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
             seconds, environment,
         )  # fmt: skip
         self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
-
-    def _fallback(self, job: _Job) -> Timing:
-        """An estimate where nothing could be counted."""
-        task, plan, spec = self._task, job.source.plan, self._task.identity.spec
-        tensor_cores = any("mma" in include.name for include in job.source.includes)
-        template = task.templates[job.source.candidate.template]
-        flops = template.executed_flops(task.op.flops(task.problem), task.problem)
-        return estimate(flops, task.op.nbytes(task.problem), plan, job.resources, spec, tensor_cores=tensor_cores)
 
     def _fail(self, error: AutotuneError) -> None:
         def raise_it() -> None:

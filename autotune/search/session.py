@@ -27,11 +27,12 @@ from autotune.search.finalists import hold_final
 from autotune.search.interrupt import interruptible
 from autotune.search.ledger import Entry, Ledger
 from autotune.search.neighbours import neighbours
-from autotune.search.pipeline import Pipeline, Task
+from autotune.search.pipeline import Pipeline
 from autotune.search.records import Records
 from autotune.search.result import SearchResult
 from autotune.search.samplers import SAMPLERS, make_strategy
 from autotune.search.summary import Findings, summarise
+from autotune.search.task import Task
 from autotune.store import Store
 
 STARTUP = 10

@@ -9,8 +9,8 @@ from autotune.search.engine import Engine
 from autotune.search.evaluator import Load
 from autotune.search.families import Families
 from autotune.search.ledger import Entry, Ledger
-from autotune.search.pipeline import Task
 from autotune.search.result import TIE, Ranked, SearchResult
+from autotune.search.task import Task
 from autotune.traits import traits_of
 
 TABLE_ROWS = 10
