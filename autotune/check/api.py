@@ -18,7 +18,7 @@ from autotune.check.process import LIMIT_S, TracingProcess
 from autotune.check.target import Target, find_target
 from autotune.check.task import Traced, TraceTask
 from autotune.check.tracing import SAMPLED_BLOCKS
-from autotune.errors import AutotuneError, BuildError
+from autotune.errors import AutotuneError, BuildError, UsageError
 from autotune.problem import Problem
 from autotune.source import KernelSource
 from autotune.space import Space
@@ -110,12 +110,13 @@ def check(  # noqa: PLR0913 - one keyword an option
         fields: of the problem. It is executed in the op's reduced form, with whole sequences.
 
     Raises:
-        UsageError: an unknown family or parameter, or a configuration that is not valid.
+        UsageError: an unknown family or parameter, a configuration that is not valid, no blocks or no time.
         NoFeasibleConfiguration: no family computes the problem on the device.
         CompileError: the kernel does not compile.
         BuildError: there is no C++ compiler.
         LaunchError: the run took too long or tore its process down.
     """
+    _require_positive(blocks=blocks, limit_s=limit_s)
     target = find_target(op, template, params or {}, reference, device, db, fields)
     with TracingProcess(limit_s) as process, ThreadPoolExecutor(1) as beside:
         cubin = beside.submit(_cubin, target) if estimate else None  # nvcc has a core of its own
@@ -150,6 +151,7 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     """
     from autotune.check.target import find_targets
 
+    _require_positive(blocks=blocks, limit_s=limit_s, limit=limit)
     with ExitStack() as stack:
         process = stack.enter_context(TracingProcess(limit_s))
         for target, candidate in find_targets(op, template, reference, device, db, limit, seed, fields):
@@ -159,6 +161,12 @@ def check_all(  # noqa: PLR0913 - one keyword an option
                 raise
             except AutotuneError as error:
                 yield _failed(target, candidate, str(error))
+
+
+def _require_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and number <= 0:
+            raise UsageError(f"{name}={number:g} must be positive")
 
 
 def _check(

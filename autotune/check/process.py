@@ -1,25 +1,32 @@
 """A process that traces, since a faulty kernel may hang it or tear it down."""
 
-import ctypes
-import multiprocessing
+import contextlib
 import os
+import signal
+import socket
+import subprocess
+import sys
 from multiprocessing.connection import Connection
 from types import TracebackType
 
-from autotune.blas import one_blas_thread
-from autotune.check.task import Traced, TraceTask, run_task
+from autotune.check.task import Traced, TraceTask
 from autotune.errors import AutotuneError, LaunchError
 
 LIMIT_S = 120.0
 """How long one candidate may take, its build included."""
 
+_STDERR = 2
+
 
 class TracingProcess:
-    """Traces one candidate after the other; started when first needed, and again after a crash. A context manager."""
+    """Traces one candidate after the other; started when first needed, and again after a crash. A context manager.
+
+    It runs `autotune.check.worker` and nothing of the program that asks, whose main module may have no guard.
+    """
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
     def __enter__(self) -> "TracingProcess":
@@ -36,8 +43,8 @@ class TracingProcess:
         Raises:
             LaunchError: the kernels took longer than the limit, or the process died.
         """
-        connection = self._running()
         try:
+            connection = self._running()
             connection.send(task)
             if not connection.poll(self._limit_s):
                 self.close()
@@ -55,50 +62,37 @@ class TracingProcess:
         return answer
 
     def close(self) -> None:
-        """End the process."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        """End the process and what it started."""
+        connection, process = self._connection, self._process
         self._connection = self._process = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def _running(self) -> Connection:
         if self._connection is None:
-            context = multiprocessing.get_context("spawn")
-            ours, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-            with one_blas_thread():
-                self._process.start()
-            theirs.close()
-            self._connection = ours
+            ours, theirs = socket.socketpair()
+            handle = theirs.fileno()
+            command = [sys.executable, "-P", "-m", "autotune.check.worker", str(handle), str(os.getpid())]
+            # It imports this very package before it is told our path.
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            with theirs:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=_STDERR, pass_fds=(handle,), start_new_session=True,
+                    env=environment,
+                )  # fmt: skip
+            self._connection = Connection(ours.detach())
+            self._connection.send([*sys.path])
         return self._connection
 
     def _ended(self) -> int | None:
+        """The exit status, where the process has ended by itself."""
         status = None
         if self._process is not None:
-            self._process.join(timeout=5.0)
-            status = self._process.exitcode
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(timeout=5.0)
         self.close()
         return status
-
-
-def _serve(connection: Connection) -> None:
-    os.dup2(2, 1)  # what kernels print is no part of the command's output
-    while True:
-        try:
-            task = connection.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        answer = _answer(task)
-        ctypes.CDLL(None).fflush(None)  # this process is killed in the end
-        connection.send(answer)
-
-
-def _answer(task: TraceTask) -> Traced | AutotuneError:
-    try:
-        return run_task(task)
-    except AutotuneError as error:
-        return error
-    except MemoryError as error:
-        return LaunchError(f"not enough memory to trace {task.problem}: {error}; take a smaller problem")

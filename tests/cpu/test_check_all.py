@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune.check import process
+from autotune.check import worker
 from autotune.check.awkward import awkward_tasks
 from autotune.check.model import Finding, Place, Trace
 from autotune.check.task import Traced, TraceTask
@@ -75,7 +75,7 @@ def test_a_problem_that_does_not_fit_into_memory_is_told(monkeypatch: pytest.Mon
     def run_task(asked: TraceTask) -> Traced:
         raise MemoryError(f"4 TB for {asked.problem.op}")
 
-    monkeypatch.setattr(process, "run_task", run_task)
-    answer = process._answer(task)
+    monkeypatch.setattr(worker, "run_task", run_task)
+    answer = worker.answer_to(task)
     assert isinstance(answer, LaunchError)
     assert str(answer) == f"not enough memory to trace {task.problem}: 4 TB for softmax; take a smaller problem"

@@ -1,6 +1,8 @@
 """`autotune check` and `autotune.check`: what they run, say and answer."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,10 @@ def test_wrong_requests() -> None:
     with pytest.raises(UsageError, match="ROWS=7 is not among"):
         check(template=HINTED, params={"ROWS": 7})
     assert run(["check", "--template", "no_such_family"]) == 2
+    with pytest.raises(UsageError, match="blocks=0 must be positive"):
+        check(template=HINTED, blocks=0)
+    with pytest.raises(UsageError, match="limit=-1 must be positive"):
+        list(check_all(template=HINTED, limit=-1))
     with pytest.raises(NoFeasibleConfiguration, match=r"flash_mma does not compute forward .* dtype=fp32"):
         check(template="flash_mma", dtype="fp32")
 
@@ -182,6 +188,14 @@ def test_what_a_kernel_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixtur
     said = capfd.readouterr()
     assert json.loads(said.out)["ok"]
     assert "a kernel talks" in said.err
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """The process that traces does not run the program that asks once more."""
+    script = tmp_path / "script.py"
+    script.write_text(f"import autotune\nprint(autotune.check(template={str(HINTED)!r}, N=96, estimate=False).ok)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
 
 
 def test_candidates_that_cannot_be_checked_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
