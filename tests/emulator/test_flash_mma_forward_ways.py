@@ -1,4 +1,4 @@
-"""What the forward family on tensor cores may do differently: split keys, packed heads, shared rows, overlap, polynomials."""
+"""What the forward family on tensor cores may do in other ways: split keys, packed heads, shared rows, overlap."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ SHARED: dict[str, Any] = {"BLOCK_M": 64, "WARPS": 4, "WARPS_D": 2, "MIN_BLOCKS":
 )
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_warps_that_share_rows(HS: int, changed: Config, dtype: str, judge: Judge) -> None:
-    """Maxima, sums and weights are exchanged; rows without a key, keys that only one of the warps has, no tile at all."""
+    """Maxima, sums and weights are exchanged; rows without a key, keys that one of the warps has, no tile at all."""
     problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=101, T_kv=150, HS=HS, dtype=dtype, causal=True)
     config = valid(problem, {**SHARED, **changed})
     right(judge, problem, config)

@@ -182,7 +182,7 @@ def test_stmatrix(cache: BuildCache) -> None:
 
 
 def test_named_barrier(cache: BuildCache) -> None:
-    """Two pairs of warps, each with a barrier of its own and rounds of its own number, read what the other warp wrote."""
+    """Two pairs of warps, each with a barrier and a number of rounds of its own, read what the other warp wrote."""
     values = np.random.default_rng(4).permutation(128).astype(np.int32)
     kernel = SmallKernel(
         """
