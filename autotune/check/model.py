@@ -128,7 +128,8 @@ class LineArithmetic:
 class KernelTrace:
     """One launch. Counters are of the `traced` blocks; times `scale` they are those of all `blocks`.
 
-    `scale` is by accesses: what all blocks together made, over what the traced ones made.
+    `scale` is by accesses: what all blocks together made, over what the traced ones made; `first` those of block 0
+    over the mean of all blocks.
     """
 
     kernel: str
@@ -139,6 +140,7 @@ class KernelTrace:
     scale: float
     lines: tuple[LineCounters, ...]
     computed: tuple[LineArithmetic, ...] = ()
+    first: float = 1.0
 
     @property
     def arithmetic(self) -> Arithmetic:

@@ -49,12 +49,16 @@ DYNAMIC_SHARED, STATIC_SHARED, NO_SPACE = 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFD
 
 @dataclass(frozen=True)
 class Totals:
-    """Accesses to shared and global memory: in blocks traced lightly, in full; of the latter logged and not."""
+    """Accesses to shared and global memory: in blocks traced lightly, in full; of the latter logged and not.
+
+    `first`: in block 0.
+    """
 
     light: int
     full: int
     logged: int
     dropped: int
+    first: int
 
 
 class TracedLibrary(EmulatorLibrary):
@@ -96,7 +100,7 @@ class TracedLibrary(EmulatorLibrary):
 
     def totals(self) -> Totals:
         """Of the last launch."""
-        numbers = (ctypes.c_uint64 * 4)()
+        numbers = (ctypes.c_uint64 * 5)()
         self._library.emulator_trace_totals(numbers)
         return Totals(*(int(number) for number in numbers))
 

@@ -129,11 +129,21 @@ class _Run:
         recorded = totals.logged / (totals.logged + totals.dropped) if totals.logged else 1.0
         made = totals.full * recorded
         scale = (totals.full + totals.light) / made if made else step_blocks(step) / len(sampled)
+        every = totals.full + totals.light
+        first = step_blocks(step) * totals.first / every if every else 1.0
         entered = self.loaded.entered()
         executed = Counter({int(at): int(entered[at]) for at in np.flatnonzero(entered)})
         computed = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else ()
         return KernelTrace(
-            step.kernel, index, step_blocks(step), step.threads, sampled, scale, self._line_counters(stats), computed
+            step.kernel,
+            index,
+            step_blocks(step),
+            step.threads,
+            sampled,
+            scale,
+            self._line_counters(stats),
+            computed,
+            first,
         )
 
     def _line_counters(self, stats: NDArray[Any]) -> tuple[LineCounters, ...]:

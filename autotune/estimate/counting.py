@@ -1,6 +1,6 @@
 """Counting what a candidate does, by tracing it on the emulator: short problems where the counts scale exactly.
 
-Costs a traced build (1 to 2 s) and three short runs (together under a second) a candidate.
+Costs a traced build (1 to 2 s) and two short runs (together under a second) a candidate.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from autotune.check.model import KernelTrace
 from autotune.check.task import Traced, TraceTask
 from autotune.check.tracing import SAMPLED_BLOCKS
 from autotune.errors import LaunchError
@@ -43,19 +42,12 @@ def count(tracer: Tracer, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[C
         return _of_executed(tracer, replace(task, problem=op.emulated(task.problem)), whole)
     heads = task.problem.integer("B") * task.problem.integer("NH_kv")
     short, double = (_run(tracer, replace(task, problem=_one_head(task.problem, T))) for T in (length, 2 * length))
-    small = _one_head(task.problem, 2 * length)
-    firsts = _run(tracer, replace(task, problem=small, blocks=1)).trace.kernels
     found = []
     for i, launch in enumerate(whole.launches):
         one, two = (counts_of(traced.trace.kernels[i]) for traced in (short, double))
         counts = extrapolate(one, two, length, task.problem.integer("T"), heads)
-        found.append(uneven(counts, two, double.source.plan.launches[i], launch, first_over_mean(firsts[i])))
+        found.append(uneven(counts, two, double.source.plan.launches[i], launch, double.trace.kernels[i].first))
     return tuple(found)
-
-
-def first_over_mean(trace: KernelTrace) -> float:
-    """Work of the first block over the mean, from a run that traced this one block in full."""
-    return trace.blocks / trace.scale
 
 
 def short_length(op: Op, task: TraceTask) -> int | None:

@@ -51,6 +51,7 @@ void Session::collect(const std::vector<Stat>& more, const std::vector<uint32_t>
   totals.full_accesses += sum.full_accesses;
   totals.logged += sum.logged;
   totals.dropped += sum.dropped;
+  totals.first_accesses += sum.first_accesses;
 }
 
 // The calling block has executed a fence and now an atomic operation: blocks that did so on this address before are

@@ -15,6 +15,7 @@ namespace emulator::trace {
 struct Totals {
   uint64_t light_accesses, full_accesses;  // to shared and global memory, in blocks traced lightly and in full
   uint64_t logged, dropped;                // of the latter: entries of the lanes' logs, and those for which there was no room
+  uint64_t first_accesses;                 // of both: in block 0
 };
 
 class Session {

@@ -60,19 +60,22 @@ void Tracer::begin_launch(Launch& launch) {
   requests_.clear();
   requests_.begin_launch(launch_, threads, entered_.size());
   std::fill(entered_.begin(), entered_.end(), 0);
-  light_accesses_ = full_accesses_ = 0;
+  light_accesses_ = full_accesses_ = first_accesses_ = 0;
   muted_ = 0;
+  in_block_ = false;
   counting_ = nullptr;
 }
 
 void Tracer::end_launch() {
   end_block();  // of a block that failed
   session.collect(requests_.stats(), entered_,
-                  {light_accesses_, full_accesses_, requests_.logged(), requests_.dropped()});
+                  {light_accesses_, full_accesses_, requests_.logged(), requests_.dropped(), first_accesses_});
 }
 
 void Tracer::begin_block(uint64_t number) {
+  if (number == 0) first_accesses_ -= light_accesses_ + full_accesses_;  // `end_block` adds what they are then
   number_ = number;
+  in_block_ = true;
   full_ = session.is_sampled(number);
   counting_ = full_ ? entered_.data() : nullptr;
   order_.begin_block();
@@ -81,6 +84,8 @@ void Tracer::begin_block(uint64_t number) {
 }
 
 void Tracer::end_block() {
+  if (in_block_ && number_ == 0) first_accesses_ += light_accesses_ + full_accesses_;
+  in_block_ = false;
   if (!full_) return;
   requests_.merge_all();
   full_ = false;

@@ -114,9 +114,10 @@ class Tracer {
   bool full_ = false;
   unsigned muted_ = 0;
   uint64_t number_ = 0;         // of the block
+  bool in_block_ = false;
   uint32_t launch_ = 0;
   uint32_t last_buffer_ = 0;
-  uint64_t light_accesses_ = 0, full_accesses_ = 0;
+  uint64_t light_accesses_ = 0, full_accesses_ = 0, first_accesses_ = 0;
   Order order_;
   SharedShadow shadow_;
   Requests requests_;
