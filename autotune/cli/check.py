@@ -121,25 +121,43 @@ def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
 
 
 def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:
+    """Whether all is well. Ctrl-C ends it with what has been checked."""
     from autotune.check import check_all
-    from autotune.report.checks import verdict
+    from autotune.cli.main import INTERRUPTED
 
     results: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    for checked in check_all(op, **arguments):
-        counts["fine" if checked.ok else "failed" if checked.error else "found"] += 1
-        if as_json:
-            results.append(checked.to_json())
-            continue
-        typer.echo(f"{checked.candidate}: {verdict(checked)}")
-        for finding in checked.findings[:_MOST_SHOWN]:
-            typer.echo(f"  {finding}")
+    interrupted = False
+    try:
+        for checked in check_all(op, **arguments):
+            counts["fine" if checked.ok else "failed" if checked.error else "found"] += 1
+            if as_json:
+                results.append(checked.to_json())
+            else:
+                _print_line(checked)
+    except KeyboardInterrupt:
+        interrupted = True
     if as_json:
         print_json(results)
     else:
-        failed = f", {counts['failed']} could not be checked" if counts["failed"] else ""
-        typer.echo(f"{counts['fine'] + counts['found']} candidates checked, {counts['found']} with findings{failed}")
+        typer.echo(_summary(counts, interrupted))
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
     return counts["fine"] == counts.total()
+
+
+def _print_line(checked: "Checked") -> None:
+    from autotune.report.checks import verdict
+
+    typer.echo(f"{checked.candidate}: {verdict(checked)}")
+    for finding in checked.findings[:_MOST_SHOWN]:
+        typer.echo(f"  {finding}")
+
+
+def _summary(counts: Counter[str], interrupted: bool) -> str:
+    said = f"{counts['fine'] + counts['found']} candidates checked, {counts['found']} with findings"
+    said += f", {counts['failed']} could not be checked" if counts["failed"] else ""
+    return said + ("; interrupted" if interrupted else "")
 
 
 def _print(checked: "Checked") -> None:

@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import autotune
-from autotune.check import check, check_all
+from autotune.check import Checked, check, check_all
 from autotune.check.sampling import sample_blocks
 from autotune.cli.main import run
 from autotune.devices.gpus import gpu
@@ -202,6 +203,25 @@ def test_candidates_that_cannot_be_checked_are_counted_apart(capsys: pytest.Capt
     """Seed 11 draws none that hangs, and one that kills its process."""
     assert run(["check", "--template", str(HOSTILE), "--all", "--limit", "4", "--seed", "11"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == ("3 candidates checked, 3 with findings, 1 could not be checked")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c_leaves_what_has_been_checked(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = next(check_all(template=HINTED))
+
+    def interrupted(op: str | None, **arguments: object) -> Iterator[Checked]:
+        yield checked
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["autotune.check"], "check_all", interrupted)
+    assert run(["check", "--all", *["--json"] * as_json]) == 130
+    said = capsys.readouterr().out
+    if as_json:
+        assert [row["config"] for row in json.loads(said)] == [checked.candidate.config]
+    else:
+        assert said.splitlines()[-1] == "1 candidates checked, 0 with findings; interrupted"
 
 
 def test_what_no_candidate_is_to_blame_for_ends_the_check(
