@@ -9,6 +9,7 @@ import sys
 from multiprocessing.connection import Connection
 from types import TracebackType
 
+from autotune.blas import ONE_THREAD
 from autotune.check.task import Traced, TraceTask
 from autotune.errors import AutotuneError, LaunchError
 
@@ -78,7 +79,7 @@ class TracingProcess:
             handle = theirs.fileno()
             command = [sys.executable, "-P", "-m", "autotune.check.worker", str(handle), str(os.getpid())]
             # It imports this very package before it is told our path.
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            environment = {**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             with theirs:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=_STDERR, pass_fds=(handle,), start_new_session=True,
