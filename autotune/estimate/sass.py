@@ -19,6 +19,7 @@ Pipe = Literal["", "fma", "integer multiply", "half", "alu", "special", "tensor"
 Kind = Literal[
     "", "branch", "call", "exit", "return", "barrier", "wait for copies", "commit copies", "fp32", "exponential",
     "tensor", "shared load", "shared store", "global load", "async copy", "global store", "shuffle", "local",
+    "half product",
 ]  # fmt: skip
 """What an instruction does, as far as it matters for control flow or is counted on the emulator, too."""
 
@@ -28,7 +29,8 @@ ENDING: tuple[Kind, ...] = ("branch", "call", "exit", "return")
 _OPCODES: dict[int, tuple[Pipe, Kind]] = {
     **dict.fromkeys((0x20, 0x21, 0x23), ("fma", "fp32")),  # FMUL FADD FFMA
     **dict.fromkeys((0x24, 0x25, 0x26, 0x27), ("integer multiply", "")),  # IMAD
-    **dict.fromkeys((0x30, 0x31, 0x32, 0x35), ("half", "")),  # HADD2 HFMA2 HMUL2
+    0x30: ("half", ""),  # HADD2
+    **dict.fromkeys((0x31, 0x32, 0x35), ("half", "half product")),  # HFMA2 HMUL2 HFMA2.MMA
     **dict.fromkeys((0x02, 0x05, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x10, 0x11, 0x12, 0x13, 0x14), ("alu", "")),
     **dict.fromkeys((0x0F, 0x16, 0x17, 0x19, 0x1A, 0x1C, 0x36, 0x3E, 0x45, 0x46, 0x48, 0x76), ("alu", "")),
     0x3C: ("tensor", "tensor"),  # HMMA
@@ -55,6 +57,7 @@ _BRANCH, _CALL = 0x147, 0x144
 _FUSED = 0x23  # FFMA
 _MATRICES = (0x3B, 0x44)  # LDSM STSM
 _PRODUCT = 0x3C  # HMMA
+_ZERO = 255  # the register RZ
 _MUFU_COUNTED = (0, 1, 2, 3, 9)  # cosine, sine, 2^x, logarithm, tanh; the others are part of divisions and roots
 _NOBODY = 15  # the guard @!PT
 _EVERYBODY = 7  # the guard @PT
@@ -111,6 +114,8 @@ def _instruction(word: int, place: int, compute_capability: int) -> Instruction:
     if guard == _NOBODY and kind not in ENDING:
         pipe, kind = "", ""
     if opcode == 0x108 and word >> 74 & 15 not in _MUFU_COUNTED:
+        kind = ""
+    if kind == "half product" and word >> 24 & 0xFF == _ZERO:  # a way to move a constant
         kind = ""
     return Instruction(
         pipe, kind, _amount(opcode, word), _words(opcode, word), _conditional(opcode, guard, word),

@@ -9,13 +9,13 @@ from autotune.estimate.sass import read_code
 from autotune.source import KernelSource
 
 _PRODUCTS = re.compile(r"mma(?![a-z])")
-_FASTER_PIPES = ("tensor", "half")
+_FASTER = ("tensor", "half product")
 
 
 def least_ms(flops: float, source: KernelSource, cubin: Path, spec: DeviceSpec) -> float:
     """What `flops` operations take at the least, if all of the time went into them: 0 where fp32 is not the limit.
 
-    That is known of code that neither uses tensor cores nor computes with pairs of halves. Instructions for tensor
+    That is known of code that neither uses tensor cores nor multiplies pairs of halves. Instructions for tensor
     cores that `read_code` does not know are seen in the source, where their names end in "mma".
     """
     if any(_PRODUCTS.search(text) for text in (source.body, *(include.text for include in source.includes))):
@@ -24,6 +24,6 @@ def least_ms(flops: float, source: KernelSource, cubin: Path, spec: DeviceSpec) 
         codes = read_code(cubin, spec.compute_capability)
     except BuildError:
         return 0.0
-    if any(instruction.pipe in _FASTER_PIPES for code in codes.values() for instruction in code):
+    if any(instruction.kind in _FASTER for code in codes.values() for instruction in code):
         return 0.0
     return flops / (spec.fp32_tflops * 1e9)

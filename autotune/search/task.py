@@ -10,8 +10,8 @@ from autotune.devices.identity import DeviceIdentity
 from autotune.devices.messages import OpSource
 from autotune.estimate.fallback import estimate
 from autotune.measurement import KernelResources, Timing
+from autotune.ops.attention import Attention
 from autotune.ops.base import Op
-from autotune.ops.custom import CustomOp
 from autotune.ops.locate import OpRef
 from autotune.problem import Problem
 from autotune.render import render
@@ -69,8 +69,12 @@ class Task:
         return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
 
     def least_ms(self, job: Job) -> float:
-        """What a candidate takes at the least; 0 where nothing is known, as of a user's own count of operations."""
-        if job.cubin is None or isinstance(self.op, CustomOp):
+        """What a candidate takes at the least; 0 where that is not known.
+
+        No attention of at least as many keys as queries does with fewer operations than are counted by convention.
+        """
+        problem = self.problem
+        if job.cubin is None or not isinstance(self.op, Attention) or problem.integer("T") > problem.integer("T_kv"):
             return 0.0
         return least_ms(self.op.flops(self.problem), job.source, job.cubin, self.identity.spec)
 
