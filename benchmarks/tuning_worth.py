@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median, quantiles
 
-from autotune.candidate import Candidate
+from autotune.candidate import Candidate, make_candidate
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import NoFeasibleConfiguration
 from autotune.outcome import Outcome
@@ -29,12 +29,13 @@ _TIMED = (Outcome.OK, Outcome.PRUNED)
 
 @dataclass
 class Searched:
-    """One problem's search: the trials' milliseconds by candidate, the winner, and each family's default."""
+    """One problem's search: the trials' milliseconds by candidate, the winner, and each family's first choices."""
 
     problem: Problem
     ms: dict[Candidate, float] = field(default_factory=dict)
     winner: Candidate | None = None
     defaults: dict[str, Candidate] = field(default_factory=dict)
+    unsuggested: dict[str, Candidate] = field(default_factory=dict)
 
     @property
     def group(self) -> Group:
@@ -57,6 +58,12 @@ class Searched:
         assert self.winner is not None
         return self.loss(self.defaults.get(self.winner.template))
 
+    @property
+    def unsuggested_loss(self) -> float | None:
+        """Of the first value of each parameter of the winner's family, which no measurement chose for the problem."""
+        assert self.winner is not None
+        return self.loss(self.unsuggested.get(self.winner.template))
+
     def tail(self, share: float) -> float:
         """The time that this share of the trials is faster than, over the winner's."""
         times = sorted(self.ms.values())
@@ -77,6 +84,7 @@ def searched(lines: Iterable[Line], gpu: str) -> list[Searched]:
         if line.is_winner:
             one.winner = line.candidate
             one.defaults = family_defaults(line.problem, line.identity.spec)
+            one.unsuggested = unsuggested(line.problem.op)
         if line.stage == "final":
             finals[line.problem, line.candidate] = ms
         else:
@@ -100,6 +108,12 @@ def family_defaults(problem: Problem, spec: DeviceSpec) -> dict[str, Candidate]:
     return defaults
 
 
+def unsuggested(op: str) -> dict[str, Candidate]:
+    """Each family's first value of every parameter, whether valid for a problem or not, by name."""
+    families = builtin_templates(op)
+    return {family.name: make_candidate(family.name, family.hash, family.defaults) for family in families}
+
+
 def worth_table(found: Sequence[Searched]) -> str:
     """A line a problem: the winner, and how much slower the default, the median and the slow tenth of trials are."""
     lines = [
@@ -116,6 +130,41 @@ def worth_table(found: Sequence[Searched]) -> str:
         lines += ["", f"Default over winner: geometric mean {geometric_mean(known):.2f}, most {max(known):.2f}, "
                       f"{sum(loss > 1.05 for loss in known)} of {len(known)} more than 5 % slower."]  # fmt: skip
     return "\n".join(lines)
+
+
+def group_table(found: Sequence[Searched]) -> str:
+    """A line a group of problems that differ in B, NH and T alone: geometric means of the losses, and the largest."""
+    groups: dict[tuple[Group, str], list[Searched]] = {}
+    for one in found:
+        assert one.winner is not None
+        groups.setdefault((one.group, one.winner.template), []).append(one)
+    lines = [
+        "| op | dtype | HS | mask | family | problems | starting configuration (most) | unsuggested (most) "
+        "| median trial | slowest tenth |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (_, family), members in sorted(groups.items(), key=lambda item: _order(item[1][0].problem)):
+        fields = members[0].problem.fields
+        mask = "causal" if fields["causal"] else "none"
+        lines.append(
+            f"| {members[0].problem.op} | {fields['dtype']} | {fields['HS']} | {mask} | `{family}` | {_means(members)} |"
+        )
+    return "\n".join([*lines, f"| all | | | | | {_means(found)} |"])
+
+
+def _order(problem: Problem) -> tuple[bool, str, int, bool]:
+    fields = problem.fields
+    return problem.op == "backward", str(fields["dtype"]), int(fields["HS"]), not fields["causal"]
+
+
+def _means(members: Sequence[Searched]) -> str:
+    cells = [str(len(members))]
+    for losses in ([one.default_loss for one in members], [one.unsuggested_loss for one in members]):
+        known = [loss for loss in losses if loss is not None]
+        cells.append(f"{geometric_mean(known):.2f} ({max(known):.2f})" if known else "")
+    cells.append(f"{geometric_mean(median(one.ms.values()) / one.best_ms for one in members):.2f}")
+    cells.append(f"{geometric_mean(one.tail(0.9) for one in members):.2f}")
+    return " | ".join(cells)
 
 
 def parameter_tables(found: Sequence[Searched]) -> str:
@@ -192,6 +241,7 @@ def _times(ratio: float | None) -> str:
 def report(found: Sequence[Searched]) -> str:
     """Everything, in Markdown."""
     sections: Mapping[str, str] = {
+        "Groups": group_table(found),
         "Winners beside defaults and other trials": worth_table(found),
         "What a winner of one shape costs on another": f"{transfer_summary(found)}\n\n{transfer_tables(found)}",
         "Winners' parameters": parameter_tables(found),

@@ -12,7 +12,14 @@ from autotune.problem import Problem
 from autotune.store.lines import Line
 from autotune.store.shipped import shipped_winners
 from benchmarks import tuning_worth
-from benchmarks.tuning_worth import parameter_tables, searched, transfer_summary, transfer_tables, worth_table
+from benchmarks.tuning_worth import (
+    group_table,
+    parameter_tables,
+    searched,
+    transfer_summary,
+    transfer_tables,
+    worth_table,
+)
 
 LINE = shipped_winners()[0]
 SHORT, LONG = (get_op("forward").problem(T=T) for T in (512, 4096))
@@ -30,6 +37,7 @@ def line(problem: Problem, candidate: Candidate, ms: float, outcome: Outcome = O
 @pytest.fixture
 def records(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
     monkeypatch.setattr(tuning_worth, "family_defaults", lambda problem, spec: {"fam": DEFAULT})
+    monkeypatch.setattr(tuning_worth, "unsuggested", lambda op: {"fam": B})
     failed = replace(line(SHORT, B, 0.1), measurement=replace(LINE.measurement, outcome=Outcome.CRASH, timing=None))
     return [
         line(SHORT, A, 1.0), line(SHORT, DEFAULT, 2.0, Outcome.PRUNED), failed,
@@ -44,6 +52,13 @@ def test_winners_beside_defaults_and_other_trials(records: list[Line]) -> None:
     assert lines[2] == ("| forward fp16 HS=64 causal T=512 B=4 NH=12 | 2 | fam | 1.0000 | 2.00x | 1.50x | 1.90x |")
     assert lines[3] == ("| forward fp16 HS=64 causal T=4096 B=4 NH=12 | 3 | fam | 10.0000 | 1.04x | 1.04x | 1.17x |")
     assert lines[5] == ("Default over winner: geometric mean 1.44, most 2.00, 1 of 2 more than 5 % slower.")
+
+
+def test_groups_have_means_of_what_was_measured(records: list[Line]) -> None:
+    """Starting: 2.0 and 1.04; without suggestions: B, which failed on the short problem and won the long one."""
+    lines = group_table(searched(records, "h200")).splitlines()
+    assert lines[2] == "| forward | fp16 | 64 | causal | `fam` | 2 | 1.44 (2.00) | 1.00 (1.00) | 1.25 | 1.49 |"
+    assert lines[3] == "| all | | | | | 2 | 1.44 (2.00) | 1.00 (1.00) | 1.25 | 1.49 |"
 
 
 def test_only_measured_pairs_count(records: list[Line]) -> None:
