@@ -107,7 +107,7 @@ def problems_for(template: Template, spec: DeviceSpec) -> tuple[Problem, ...]:
     for i, problem in enumerate(awkward_problems(template.op)):
         supported = (other for other in _alike(problem, i) if template.why_unsupported(other, spec) is None)
         found += islice(supported, 1)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _alike(problem: Problem, i: int) -> Iterator[Problem]:

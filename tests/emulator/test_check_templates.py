@@ -37,11 +37,11 @@ def test_every_family_sees_every_awkward_shape(family: Template) -> None:
     """Whatever dtypes and head sizes it has; what it supports as it is stays as it is."""
     problems, spec = awkward_problems(family.op), gpu("h200")
     seen = problems_for(family, spec)
-    assert [_shape(problem) for problem in seen] == [_shape(problem) for problem in problems]
+    assert {_shape(problem) for problem in seen} == {_shape(problem) for problem in problems}
     assert all(family.why_unsupported(problem, spec) is None for problem in seen)
-    for problem, other in zip(seen, problems, strict=True):
-        assert problem == other or family.why_unsupported(other, spec) is not None
+    assert {problem for problem in problems if family.why_unsupported(problem, spec) is None} <= set(seen)
+    assert len(set(seen)) == len(seen)
 
 
-def _shape(problem: Problem) -> dict[str, object]:
-    return {name: value for name, value in problem.fields.items() if name not in {"dtype", "HS", "arithmetic"}}
+def _shape(problem: Problem) -> tuple[tuple[str, object], ...]:
+    return tuple((name, value) for name, value in problem.fields.items() if name not in {"dtype", "HS", "arithmetic"})
