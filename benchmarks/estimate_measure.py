@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shard", default="0/1", help="which of how many parts of the families")
     parser.add_argument("--T", default="1024,2048", help="lengths")
+    parser.add_argument("--family", action="append", help="such as forward/flash_mma [default: all of them]")
     parser.add_argument("--trials", type=int, default=70, help="candidates of each family and length")
     parser.add_argument("--total", type=float, default=600.0, help="seconds")
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time")
@@ -43,9 +44,10 @@ def main() -> None:
     part, parts = map(int, options.shard.split("/"))
     end = time.monotonic() + options.total
     lengths = [int(text) for text in options.T.split(",")]
+    families = [row for row in FAMILIES if not options.family or f"{row[0]}/{row[1]}" in options.family]
     with TemporaryDirectory() as folder:
         database = f"{folder}/measured.sqlite"
-        for T, (op, family, dtype) in itertools.product(lengths, FAMILIES[part::parts]):
+        for T, (op, family, dtype) in itertools.product(lengths, families[part::parts]):
             _search(op, family, dtype, T, options.trials, end, options.jobs, database)
             with open_store(database) as store:
                 export_file(store, options.out)

@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.build.toolchain import find_nvcc
@@ -85,9 +85,13 @@ def subjects(lines: Iterable[Line]) -> list[Subject]:
 
 
 def small_problem(line: Line) -> Problem:
-    """B=2, two query heads for one key head, and two largest tiles and a bit in either length."""
+    """B=2, twice as many query heads as key heads, and two largest tiles and a bit in either length.
+
+    As few key heads as the configuration is valid with: blocks that follow one another by groups of heads want more.
+    """
     T = 2 * largest_tile(line.candidate.config) + 17
-    return line.problem.replace(B=2, NH=2, NH_kv=1, T=T, T_kv=T)
+    problems = [line.problem.replace(B=2, NH=2 * heads, NH_kv=heads, T=T, T_kv=T) for heads in (1, 3, 5, 9, 17)]
+    return next((problem for problem in problems if is_valid(replace(line, problem=problem))), problems[0])
 
 
 def largest_tile(config: Mapping[str, object]) -> int:

@@ -146,9 +146,8 @@ def group_table(found: Sequence[Searched]) -> str:
     for (_, family), members in sorted(groups.items(), key=lambda item: _order(item[1][0].problem)):
         fields = members[0].problem.fields
         mask = "causal" if fields["causal"] else "none"
-        lines.append(
-            f"| {members[0].problem.op} | {fields['dtype']} | {fields['HS']} | {mask} | `{family}` | {_means(members)} |"
-        )
+        cells = (members[0].problem.op, fields["dtype"], fields["HS"], mask, f"`{family}`", _means(members))
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join([*lines, f"| all | | | | | {_means(found)} |"])
 
 

@@ -17,8 +17,8 @@ def best_of(
 ) -> StoredMeasurement | None:
     """The fastest record of a problem on a device by these families (name to version); None where there is none.
 
-    A finalist counts by its newest final, any other candidate by its trial. Of estimates only the newest model's count.
-    Without `spills`, records of kernels whose registers spill are passed over.
+    Where any was a finalist, the fastest of these, by its newest final: the best of many trials is a lucky one. Of
+    estimates only the newest model's count. Without `spills`, records of kernels whose registers spill are passed over.
     """
     newest: dict[Candidate, StoredMeasurement] = {}
     for record in store.measurements(problem, device, outcome=Outcome.OK, stage=None):
@@ -27,7 +27,8 @@ def best_of(
             known = newest.get(candidate)
             if known is None or record.stage == "final" or known.stage == "trial":
                 newest[candidate] = record
-    return min(newest.values(), key=_rank, default=None)
+    finalists = [record for record in newest.values() if record.stage == "final"]
+    return min(finalists or newest.values(), key=_rank, default=None)
 
 
 def full_versions(op: str) -> dict[str, str]:

@@ -87,8 +87,9 @@ def name(session: Session, measurement_id: int, *, spills: bool = True) -> bool:
 
     The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
     always yields to a new version of its own template and to its own candidate; a trial yields to a finalist, unless
-    it is faster and has never been one. An estimate yields to any of a newer model, and to none of an older one.
-    Without `spills` a standing winner whose registers spill yields in any case.
+    it is faster and has never been one, nor passed over because it spills where the finalist does not. An estimate
+    yields to any of a newer model, and to none of an older one. Without `spills` a standing winner whose registers
+    spill yields in any case.
 
     Raises:
         StoreError: no such measurement, or not an ok one.
@@ -117,7 +118,8 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
     if best.candidate_id == row.candidate_id or new_version:
         return False
     if best.stage == "trial":
-        return not (_faster(row, best) or (row.stage == "final" and _was_finalist(session, best)))
+        passed_over = _was_finalist(session, best) or (_spills(best) and not _spills(row))
+        return not (_faster(row, best) or (row.stage == "final" and passed_over))
     newest = session.scalars(
         select(MeasurementRow)
         .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)

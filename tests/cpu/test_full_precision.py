@@ -27,7 +27,7 @@ from autotune.store.choosing import best_of, full_versions
 from autotune.store.linefile import write_lines
 from autotune.store.lines import Line
 from autotune.store.records import Stage
-from autotune.store.transfer import import_file
+from autotune.store.transfer import export_file, import_file
 from autotune.template import find_template
 from benchmarks.merge_winners import shipped, winners_of
 from benchmarks.rows import Row, default_rows, full_rows, peer_rows
@@ -190,6 +190,29 @@ def test_a_winner_that_spills_yields_where_none_may(store: Store, stage: Stage) 
     (winner,) = store.winners()
     assert winner.record.id == other
     assert best_of(store, PROBLEM, "h200", {FAST: made(FAST).template_hash}, spills=False) is None
+
+
+def test_the_choice_against_spills_outlives_an_export(tmp_path: Path, store: Store) -> None:
+    """A faster trial that spills was passed over in the final: an import of all records ends with the same winner."""
+    spilling = replace(ok(1.0), resources=(KernelResources("attend", 255, 64, 0, 0, 128, 0.25),))
+    store.record(H200, PROBLEM, made(FAST), SOURCE, spilling)
+    store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.0))
+    assert store.name_winner(store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.1), stage="final"), spills=False)
+    file = tmp_path / "all.jsonl"
+    export_file(store, file)
+    with open_store(tmp_path / "other.db") as other:
+        import_file(other, file)
+        (winner,) = other.winners()
+    assert (winner.record.candidate, winner.record.measurement.ms) == (made(FULL), 2.1)
+
+
+def test_a_lucky_trial_does_not_stand_before_finalists_of_its_families(store: Store) -> None:
+    store.record(H200, PROBLEM, made(FAST), SOURCE, ok(1.9))
+    final = store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.0), stage="final")
+    versions = {name: made(name).template_hash for name in (FAST, FULL)}
+    found = best_of(store, PROBLEM, "h200", versions)
+    assert found is not None
+    assert found.id == final
 
 
 # --- what ships
