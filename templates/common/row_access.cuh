@@ -56,7 +56,7 @@ __device__ __forceinline__ void write_vector(T* to, const Vector<T, N>& from)
     if constexpr (ACCESS == Access::STREAMING)
         __stcs(reinterpret_cast<Bits*>(to), bits);
     else
-        *reinterpret_cast<Bits*>(to) = bits;
+        __stwb(reinterpret_cast<Bits*>(to), bits);  // an assignment may become a store an element
 }
 
 /// to[0..N) = from[0..N) as float; `from` is aligned to the instruction's width.
