@@ -46,7 +46,8 @@ def count(tracer: Tracer, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[C
     for i, launch in enumerate(whole.launches):
         one, two = (counts_of(traced.trace.kernels[i]) for traced in (short, double))
         counts = extrapolate(one, two, length, task.problem.integer("T"), heads)
-        found.append(uneven(counts, two, double.source.plan.launches[i], launch, double.trace.kernels[i].first))
+        small, smaller = (traced.source.plan.launches[i] for traced in (double, short))
+        found.append(uneven(counts, two, small, smaller, launch, heads, double.trace.kernels[i].first))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ happens once a pair). Two short traced runs, one twice as long as the other, giv
 length; heads and batches multiply them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -19,7 +20,8 @@ class Counts:
     """Of all blocks of one launch. Requests are those of warps, sectors have 32 bytes.
 
     `first`: the work of the block with index 0 along `axis` of the grid over the mean; along that axis work changes
-    linearly to 2 - `first` (causal tiles). 1: all blocks have the same work.
+    linearly to 2 - `first` (causal tiles). 1: all blocks have the same work. `idle`: blocks that end at once, those
+    with the highest x of the highest z, where a grid has room for more heads than there are.
     """
 
     kernel: str
@@ -39,6 +41,7 @@ class Counts:
     shuffles: float = 0.0  # requests, votes among them
     first: float = 1.0
     axis: int = 0
+    idle: int = 0
 
     @property
     def flops(self) -> float:
@@ -75,7 +78,7 @@ class Counts:
 MMA_FLOPS = 2 * 16 * 8 * 16
 """Of one m16n8k16 product."""
 
-ADDITIVE = tuple(field.name for field in fields(Counts) if field.name not in ("kernel", "first", "axis"))
+ADDITIVE = tuple(field.name for field in fields(Counts) if field.name not in ("kernel", "first", "axis", "idle"))
 """Names of the counts that add up over blocks."""
 
 
@@ -109,30 +112,47 @@ def extrapolate(short: Counts, double: Counts, length: int, T: int, heads: int) 
     return short.combined(heads * (2.0 * x - x**2), double, heads * (x**2 - x) / 2.0)
 
 
-def uneven(counts: Counts, traced: Counts, small: Launch, whole: Launch, first: float) -> Counts:
+def uneven(
+    counts: Counts, traced: Counts, small: Launch, smaller: Launch, whole: Launch, heads: int, first: float
+) -> Counts:
     """`counts` of the launch `whole` with the unevenness seen in `small`, one head of it.
+
+    Blocks of a head lie along the axis that grows with the length. One head may leave other blocks of `small` without
+    work, where the grid has room for more heads.
 
     Args:
         counts: of `whole`.
         traced: of `small`.
         small: the launch that was traced.
+        smaller: the same at half the length.
         whole: the launch to describe.
-        first: work of the small launch's first block over the mean.
+        heads: of `whole`.
+        first: work of the small launch's first block over the mean of all its blocks.
     """
-    axes = [axis for axis in range(3) if small.grid[axis] > 1]
-    if len(axes) != 1 or abs(first - 1.0) < _EVEN:
+    axes = [axis for axis in range(3) if small.grid[axis] > smaller.grid[axis]]
+    if len(axes) != 1:
         return counts
     axis = axes[0]
     n, many = small.grid[axis], whole.grid[axis]
-    mean = _work(traced) / n
+    beside = max(1, math.prod(whole.grid) // (many * heads))  # blocks of a head that lie side by side
+    first *= n * beside / math.prod(small.grid)
+    counts = replace(counts, idle=max(0, math.prod(whole.grid) - many * beside * heads))
+    if abs(first - 1.0) < _EVEN:
+        return counts
+    mean = _work(traced) / (n * beside)
     step = (first - 1.0) * mean * 2.0 / (n - 1)  # from a block to its neighbour: the same at all lengths
-    mean_of_whole = _work(counts) / (whole.grid[0] * whole.grid[1] * whole.grid[2])
+    mean_of_whole = _work(counts) / (many * beside * heads)
     slope = step * (many - 1) / 2.0 / max(mean_of_whole, 1e-9)
     return replace(counts, first=1.0 + max(-_MOST_UNEVEN, min(_MOST_UNEVEN, slope)), axis=axis)
 
 
 _EVEN = 0.02
 _MOST_UNEVEN = 0.98
+
+
+def working_blocks(launch: Launch, counts: Counts) -> int:
+    """Blocks of a launch that have work."""
+    return math.prod(launch.grid) - counts.idle
 
 
 def _work(counts: Counts) -> float:

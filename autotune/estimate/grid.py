@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
-from autotune.estimate.counts import Counts
+from autotune.estimate.counts import Counts, working_blocks
 from autotune.estimate.schedule import Schedule
 from autotune.plan import Launch
 
@@ -19,7 +19,7 @@ _OVER = 1e-9  # share of a block that is left when it has ended
 
 def clocks_of_grid(schedule: Schedule, launch: Launch, counts: Counts, sms: int) -> float:
     """Clocks from the first block's start to the last one's end."""
-    blocks = math.prod(launch.grid)
+    blocks = working_blocks(launch, counts)
     if counts.first == 1.0 or blocks > _MOST_SCHEDULED:
         full, rest = divmod(blocks, sms * schedule.resident)
         last = schedule.clocks(math.ceil(rest / sms)) if rest else 0.0
@@ -28,16 +28,19 @@ def clocks_of_grid(schedule: Schedule, launch: Launch, counts: Counts, sms: int)
 
 
 def works_of(launch: Launch, counts: Counts) -> list[float]:
-    """Work of each block over the mean, in the grid's order (x fastest)."""
+    """Work of each block that has any over the mean, in the grid's order (x fastest)."""
+    x, y, z = launch.grid
     size = launch.grid[counts.axis]
     before = math.prod(launch.grid[: counts.axis])
-    places = (block // before % size for block in range(math.prod(launch.grid)))
+    last = x * y * (z - 1)  # the first block of the last z, in which the highest x may be idle
+    busy = x - counts.idle // y
+    places = (block // before % size for block in range(x * y * z) if block < last or block % x < busy)
     return [1.0 + (counts.first - 1.0) * (1.0 - 2.0 * place / max(1, size - 1)) for place in places]
 
 
 def balance_of(launch: Launch, counts: Counts, sms: int) -> float:
     """The busiest SM's work over the mean."""
-    blocks = math.prod(launch.grid)
+    blocks = working_blocks(launch, counts)
     if counts.first == 1.0 or blocks > _MOST_SCHEDULED:
         return math.ceil(blocks / sms) * sms / blocks
     busy = [0.0] * sms

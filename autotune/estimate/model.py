@@ -23,7 +23,7 @@ from typing import Any, Literal
 from autotune.devices.rates import Rates, rates_of
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import LaunchError
-from autotune.estimate.counts import MMA_FLOPS, Counts
+from autotune.estimate.counts import MMA_FLOPS, Counts, working_blocks
 from autotune.estimate.grid import balance_of, clocks_of_grid
 from autotune.estimate.launches import device_bytes, fitting_blocks, found_resources
 from autotune.estimate.schedule import ALU_CLOCKS, Schedule, tensor_rate
@@ -148,11 +148,12 @@ def _launch(
     sizes: Mapping[str, int],
 ) -> LaunchEstimate:  # fmt: skip
     fitting = fitting_blocks(launch, resources, spec)
-    waves = math.prod(launch.grid) / (spec.sm_count * schedule.resident)
+    blocks = working_blocks(launch, counts)
+    waves = blocks / (spec.sm_count * schedule.resident)
     balance = balance_of(launch, counts, spec.sm_count)
     nbytes = device_bytes(launch, counts, sizes)
     rates, clock = rates_of(spec), spec.clock_mhz * 1e6
-    warps = math.prod(launch.grid) * math.ceil(launch.threads / spec.warp_size)
+    warps = blocks * math.ceil(launch.threads / spec.warp_size)
     parts: dict[Part, float] = {
         "warps": clocks_of_grid(schedule, launch, counts, spec.sm_count) / clock,
         **{part: balance * time for part, time in _pipes(counts, schedule, warps, spec, rates).items()},

@@ -14,7 +14,7 @@ from autotune.devices.rates import Rates, rates_of
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import BuildError
 from autotune.estimate.controlflow import Code, loops_of
-from autotune.estimate.counts import MMA_FLOPS, Counts
+from autotune.estimate.counts import MMA_FLOPS, Counts, working_blocks
 from autotune.estimate.flow import Flow, flow_of
 from autotune.estimate.launches import device_bytes, fitting_blocks, found_resources
 from autotune.estimate.sass import Pipe, read_code
@@ -91,7 +91,7 @@ def schedules_of(
     sizes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
     found = []
     for launch, count in zip(plan.launches, counts, strict=True):
-        blocks = math.prod(launch.grid)
+        blocks = working_blocks(launch, count)
         fitting = fitting_blocks(launch, found_resources(launch, resources), spec)
         resident = min(fitting, math.ceil(blocks / spec.sm_count))
         missing = device_bytes(launch, count, sizes) / max(count.sector_bytes, 1.0)

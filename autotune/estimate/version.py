@@ -1,6 +1,6 @@
 """Which model made an estimate. It gets a new number when its figures change: they are not compared with older ones."""
 
-MODEL = 2
+MODEL = 3
 
 DRIVER = f"estimates, model {MODEL}"
 """Stands in records where a measurement names the driver: what the times depend on beside kernel and compiler."""

@@ -1,8 +1,10 @@
+import math
 from dataclasses import replace
 
 import pytest
 
 from autotune.estimate.counts import MMA_FLOPS, Counts, extrapolate, grid_ratio, uneven
+from autotune.estimate.grid import works_of
 from autotune.plan import Launch
 
 
@@ -28,16 +30,36 @@ def test_causal_blocks_grow_evenly_at_any_length() -> None:
     short, double = (Counts("k", shared_loads=n * (n + 1) / 2) for n in (2, 4))
     whole = extrapolate(short, double, 256, 1024, heads=48)
     assert whole.shared_loads == pytest.approx(48 * 36)
-    found = uneven(whole, double, launch(1, 4), launch(48, 8), first=4 / 2.5)
+    grids = (launch(1, 4), launch(1, 2), launch(48, 8), 48)
+    found = uneven(whole, double, *grids, first=4 / 2.5)
     assert found.axis == 1
     assert found.first == pytest.approx(8 / 4.5)
-    assert uneven(whole, double, launch(1, 4), launch(48, 8), first=1 / 2.5).first == pytest.approx(1 / 4.5)
+    assert uneven(whole, double, *grids, first=1 / 2.5).first == pytest.approx(1 / 4.5)
+
+
+@pytest.mark.parametrize("whole_grid", [launch(16, 8, 3), launch(16, 8, 4)])
+def test_blocks_that_one_head_leaves_without_work_do_not_count(whole_grid: Launch) -> None:
+    """A grid with room for 16 heads at once, of which the traced problem has one: 15 of 16 blocks end at once."""
+    short, double = (Counts("k", shared_loads=n * (n + 1) / 2) for n in (2, 4))
+    whole = extrapolate(short, double, 256, 1024, heads=48)
+    found = uneven(whole, double, launch(16, 4), launch(16, 2), whole_grid, 48, first=16 * 4 / 2.5)
+    assert found.axis == 1
+    assert found.first == pytest.approx(8 / 4.5)
+    assert found.idle == math.prod(whole_grid.grid) - 48 * 8
+    assert len(works_of(whole_grid, found)) == 48 * 8
+    assert sum(works_of(whole_grid, found)) == pytest.approx(48 * 8)
+
+
+def test_idle_blocks_are_the_highest_heads_of_the_last_group() -> None:
+    """Five heads in groups of four: of the second group one head has work, the first blocks of a head most."""
+    found = works_of(launch(4, 2, 2), replace(Counts("k"), first=1.5, axis=1, idle=6))
+    assert found == [1.5] * 4 + [0.5] * 4 + [1.5, 0.5]
 
 
 def test_even_blocks_and_grids_of_two_axes_stay_even() -> None:
     even = Counts("k", shared_loads=100.0)
-    assert uneven(even, even, launch(1, 4), launch(48, 8), first=1.01) == even
-    assert uneven(even, even, launch(4, 4), launch(8, 8), first=1.6) == even
+    assert uneven(even, even, launch(1, 4), launch(1, 2), launch(48, 8), 48, first=1.01) == even
+    assert uneven(even, even, launch(4, 4), launch(2, 2), launch(8, 8), 1, first=1.6) == even
 
 
 def test_flops_and_bytes() -> None:
