@@ -59,7 +59,8 @@ class Families:
         one for the newest architecture.
 
         Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
-        memory loses to one that does not. Historical families come last.
+        memory, several times what comes in and goes out, loses to one that does not; then one of newer GPUs comes
+        first. Historical families come last.
 
         Raises:
             NoFeasibleConfiguration: no family can compute the problem on the device.
@@ -92,15 +93,19 @@ def of_full_precision(templates: Sequence[Template]) -> tuple[Template, ...]:
     return kept
 
 
-def _default(template: Template, problem: Problem, spec: DeviceSpec) -> tuple[bool, float, int, int, str, Candidate]:
+def _default(
+    template: Template, problem: Problem, spec: DeviceSpec
+) -> tuple[bool, float, int, int, int, str, Candidate]:
     space = Space(template, problem, spec)
     config = space.default()
     op = get_op(problem.op)
     plan = make_plan(template, op, problem, space.namespace(config))
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
+    tensors = sum(buffer.nbytes for buffer in plan.buffers if buffer.role != "workspace")
     newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
     flops = template.executed_flops(op.flops(problem), problem)
-    return template.front.historical, flops, workspace, -newest, template.name, space.candidate(config)
+    times = workspace // max(tensors, 1)
+    return template.front.historical, flops, times, -newest, workspace, template.name, space.candidate(config)
 
 
 def _listed(reasons: Sequence[str]) -> str:

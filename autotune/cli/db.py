@@ -14,7 +14,7 @@ app = typer.Typer(help="Export, import or upgrade a database.", no_args_is_help=
 @app.command("export")
 def export_command(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write [default: stdout].")] = None,
-    winners: Annotated[bool, typer.Option("--winners", help="Only the winners, as shipped in db/winners.")] = False,
+    winners: Annotated[bool, typer.Option("--winners", help="Only the winners: one a problem and device.")] = False,
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
     db: DbOption = None,

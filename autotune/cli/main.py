@@ -5,6 +5,7 @@ commands a `typer.Typer` called `app`. Only the module of the command that runs 
 imports what is heavy (Optuna, SQLAlchemy, NumPy) inside its functions, so that look-ups and `--help` are quick.
 """
 
+import errno
 import os
 import sys
 import traceback
@@ -24,6 +25,8 @@ INTERRUPTED = 130
 
 READER_GONE = 141
 """Exit code where nobody reads the output any more (`| head`), as shells have it."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 _EPILOG = "Start with: autotune search --op backward --T 1024"
 
@@ -93,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
             return READER_GONE
         raise
     except Exception as error:  # noqa: BLE001 - the last resort, named as a bug
-        return _bug(error)
+        return _unforeseen(error)
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -119,6 +122,8 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _bug(error: Exception) -> int:
+def _unforeseen(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return _fail(f"the output could not be written: {error.strerror}", 1)
     hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"
     return _fail(f"a bug in autotune: {type(error).__name__}: {error}{hint}", 1)

@@ -36,7 +36,7 @@ METHOD = f"estimate, model {MODEL}: warps of the compiled code, executed as ofte
 Bound = Literal["ALU", "tensor", "shared memory", "memory"]
 Part = Literal["warps", "issue", "alu", "fp32", "special", "tensor", "shared", "port", "latency", "l2", "dram"]
 
-OVERLAP = 3.0
+OVERLAP = 2.0
 """Fitted: how well warps and memory overlap (1: not at all)."""
 
 MEMORY_SHARE = 0.92

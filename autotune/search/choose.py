@@ -133,8 +133,10 @@ def choose_device(device: str | None, target: str | None) -> DeviceOpener:
     match = re.fullmatch(r"cuda(?::(\d+))?", wanted)
     index = int(match.group(1) or 0) if match else 0
     present = present_gpu(index)
-    if match is None and (present is None or gpu(wanted).name != present.name):
-        raise DeviceMissing(f"no {wanted} here; --device cpu --target {wanted} estimates for it")
+    if match is None:
+        name = gpu(wanted).name
+        if present is None or name != present.name:
+            raise DeviceMissing(f"no {name} here; --device cpu --target {name} estimates for it")
     if present is None:
         raise DeviceMissing(f"no NVIDIA GPU {index} here; --device cpu uses the emulator, with estimates for --target")
     if not _has_pycuda():

@@ -1,5 +1,6 @@
 """The command line: one line for an error, the right exit code, and nothing heavy imported before it is needed."""
 
+import errno
 import json
 import os
 import re
@@ -229,3 +230,12 @@ def test_a_reader_that_goes_away_is_neither_success_nor_failure() -> None:
         process.stdout.close()
         assert process.wait(timeout=60) == cli.READER_GONE
         assert process.stderr.read() == b""
+
+
+def test_output_for_which_there_is_no_room(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(arguments: list[str]) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cli, "_invoke", full)
+    assert cli.run(["best"]) == 1
+    assert capsys.readouterr().err == "error: the output could not be written: No space left on device\n"

@@ -296,7 +296,7 @@ def test_a_family_of_ones_own(store: Store, family: Template, make_template: Mak
     slower = store.record(H200, FORWARD, made(family, 64), SOURCE, ok(2.0))
     found = autotune.best("forward")
     assert (found.answer, found.measurement_id) == ("exact", slower)
-    assert "is not among those looked at (--template adds one)" in found.notes[0]
+    assert "is not among those looked at (--template and --full-precision choose)" in found.notes[0]
     found = autotune.best(template=mine.path)
     assert (found.answer, found.ms, found.candidate.template) == ("exact", 1.0, "mine")
     with pytest.raises(UsageError, match="computes 'forward', not 'backward'"):

@@ -3,16 +3,19 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autotune
+from autotune.candidate import make_candidate
 from autotune.devices.gpus import gpu
+from autotune.families import Families
 from autotune.ops.registry import get_op
 from autotune.space import Space
 from autotune.store import open_store
 from autotune.store.reader import SqliteReader
-from autotune.template import find_template
+from autotune.template import builtin_templates, find_template
 from tests.cpu.store_records import H200, SOURCE, ok
 
 FORWARD = get_op("forward").problem()
@@ -65,3 +68,30 @@ def test_a_database_made_again_is_another(tmp_path: Path, between: bool) -> None
         if between:
             assert reader.stamp() is None
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+@pytest.mark.parametrize(("dtype", "family"), [("fp16", "flash_mma"), ("bf16", "flash_mma"), ("fp32", "flash_tf32x3")])
+@pytest.mark.parametrize("HS", [64, 96, 128])
+def test_the_default_is_a_family_on_tensor_cores(op: str, dtype: str, family: str, HS: int) -> None:
+    """Where nothing like it was tuned: a few percent of scratch memory decide nothing."""
+    problem = get_op(op).problem(dtype=dtype, HS=HS)
+    candidate = Families(builtin_templates(op)).default(problem, gpu("h200"))
+    assert candidate.template == family
+
+
+def test_a_configuration_that_is_not_valid_is_no_exact_answer(tmp_path: Path) -> None:
+    """As an edited record has it: a value that is not listed, a missing one, one of another type."""
+    family = find_template("forward", "flash_mma")
+    sound = Space(family, FORWARD, gpu("h200")).default()
+    path = tmp_path / "a.db"
+    changes: tuple[dict[str, Any], ...] = ({"HEADS_AT_ONCE": 7}, {"HEADS_AT_ONCE": True}, {"BLOCK_M": 10**22})
+    with open_store(path) as store:
+        for number, changed in enumerate(changes):
+            candidate = make_candidate("flash_mma", family.hash, {**sound, **changed})
+            store.record(H200, FORWARD, candidate, SOURCE, ok(0.001 * (number + 1)))
+        missing = {name: value for name, value in sound.items() if name != "HEADS_AT_ONCE"}
+        store.record(H200, FORWARD, make_candidate("flash_mma", family.hash, missing), SOURCE, ok(0.0005))
+    found = autotune.best("forward", device="h200", db=path)
+    assert found.origin == "shipped"
+    assert Space(family, FORWARD, gpu("h200")).contains(found.candidate.config)

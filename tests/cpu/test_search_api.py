@@ -103,6 +103,8 @@ def test_the_device_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device(None, "h200") == CpuOpener(gpu("h200"))
     with pytest.raises(DeviceMissing, match="no h200 here"):
         choose_device("h200", None)
+    with pytest.raises(UsageError, match="unknown GPU 'foo'"):
+        choose_device("foo", None)
     with pytest.raises(DeviceMissing, match="GPU 5"):
         choose_device("cuda:5", None)
     with pytest.raises(UsageError, match="--target goes with --device cpu"):

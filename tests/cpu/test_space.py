@@ -27,6 +27,18 @@ def test_exactly_the_valid_ones(make_template: MakeTemplate) -> None:
     assert [space[i] for i in range(space.size)] == expected
 
 
+def test_a_value_of_another_type_is_another_value(make_template: MakeTemplate) -> None:
+    """True equals 1 and 2.0 equals 2, but they are rendered as other text, and would be candidates of their own."""
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    sound = space[0]
+    assert space.contains(sound)
+    for changed in ({"WARPS": True}, {"WARPS": 1.0}, {"PAD": False}):
+        config = {**sound, **changed}
+        assert not space.contains(config)
+        name, value = next(iter(changed.items()))
+        assert str(space.why_not(config)).startswith(f"{name}={value} is not among")
+
+
 def test_contains_and_why_not_agree_everywhere(make_template: MakeTemplate) -> None:
     space = Space(make_template(), PROBLEM, gpu("h200"))
     names = [parameter.name for parameter in space.template.parameters]
