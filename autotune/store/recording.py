@@ -87,9 +87,8 @@ def name(session: Session, measurement_id: int, *, spills: bool = True) -> bool:
 
     The standing winner is judged by its newest figure: where it took part in this comparison, by that one. It
     always yields to a new version of its own template and to its own candidate; a trial yields to a finalist, unless
-    it is faster and has never been one, nor passed over because it spills where the finalist does not. An estimate
-    yields to any of a newer model, and to none of an older one. Without `spills` a standing winner whose registers
-    spill yields in any case.
+    it is faster and has never been one. An estimate yields to any of a newer model, and to none of an older one.
+    Without `spills` a standing winner whose registers spill yields in any case.
 
     Raises:
         StoreError: no such measurement, or not an ok one.
@@ -107,6 +106,12 @@ def name(session: Session, measurement_id: int, *, spills: bool = True) -> bool:
     return True
 
 
+def standing_id(session: Session, row: MeasurementRow) -> int | None:
+    """The measurement that is the winner of a row's problem, device and kind; None where there is none."""
+    winner = _standing(session, row)
+    return None if winner is None else winner.measurement_id
+
+
 def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
     new_version = (
         best.candidate.template == row.candidate.template
@@ -118,8 +123,7 @@ def _holds(session: Session, best: MeasurementRow, row: MeasurementRow) -> bool:
     if best.candidate_id == row.candidate_id or new_version:
         return False
     if best.stage == "trial":
-        passed_over = _was_finalist(session, best) or (_spills(best) and not _spills(row))
-        return not (_faster(row, best) or (row.stage == "final" and passed_over))
+        return not (_faster(row, best) or (row.stage == "final" and _was_finalist(session, best)))
     newest = session.scalars(
         select(MeasurementRow)
         .where(*_same(MeasurementRow, best), MeasurementRow.stage == "final", MeasurementRow.kind == best.kind)

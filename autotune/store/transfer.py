@@ -97,6 +97,7 @@ class _Importer:
         self._devices = cache(partial(device_row, session))
         self._problems = cache(partial(problem_row, session))
         self._candidates = cache(partial(candidate_row, session))
+        self._added: set[int] = set()
         self.report = ImportReport()
 
     def add(self, line: Line) -> None:
@@ -106,11 +107,19 @@ class _Importer:
             self._session.add(row)
             self._session.flush()
             recording.contend(self._session, row)
+            self._added.add(row.id)
             self.report.added += 1
         else:
             self.report.known += 1
-        if line.is_winner and recording.name(self._session, standing or row.id):
+        if line.is_winner and recording.name(self._session, standing or row.id, spills=self._spills(line, row)):
             self.report.winners += 1
+
+    def _spills(self, line: Line, row: MeasurementRow) -> bool:
+        """Whether a winner that spills may stand before this one.
+
+        Not one of the same import: where it comes from it was passed over, though it was known.
+        """
+        return line.measurement.spills or recording.standing_id(self._session, row) not in self._added
 
     def _row(self, line: Line) -> MeasurementRow:
         trial = recording.Trial(

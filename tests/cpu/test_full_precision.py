@@ -192,18 +192,29 @@ def test_a_winner_that_spills_yields_where_none_may(store: Store, stage: Stage) 
     assert best_of(store, PROBLEM, "h200", {FAST: made(FAST).template_hash}, spills=False) is None
 
 
-def test_the_choice_against_spills_outlives_an_export(tmp_path: Path, store: Store) -> None:
-    """A faster trial that spills was passed over in the final: an import of all records ends with the same winner."""
+@pytest.mark.parametrize("stage", ["trial", "final"])
+def test_the_choice_against_spills_outlives_an_export(tmp_path: Path, store: Store, stage: Stage) -> None:
+    """A faster trial that spills was passed over: an import of all records ends with the same winner."""
     spilling = replace(ok(1.0), resources=(KernelResources("attend", 255, 64, 0, 0, 128, 0.25),))
     store.record(H200, PROBLEM, made(FAST), SOURCE, spilling)
-    store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.0))
-    assert store.name_winner(store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.1), stage="final"), spills=False)
+    assert store.name_winner(store.record(H200, PROBLEM, made(FULL), SOURCE, ok(2.1), stage=stage), spills=False)
     file = tmp_path / "all.jsonl"
     export_file(store, file)
     with open_store(tmp_path / "other.db") as other:
         import_file(other, file)
         (winner,) = other.winners()
     assert (winner.record.candidate, winner.record.measurement.ms) == (made(FULL), 2.1)
+
+
+def test_an_import_does_not_displace_a_faster_winner_of_ones_own_that_spills(tmp_path: Path, store: Store) -> None:
+    file = tmp_path / "theirs.jsonl"
+    write_lines(file, [line(FULL, 2.0)])
+    spilling = replace(ok(1.0), resources=(KernelResources("attend", 255, 64, 0, 0, 128, 0.25),))
+    mine = store.record(H200, PROBLEM, made(FAST), SOURCE, spilling, stage="final")
+    store.name_winner(mine)
+    import_file(store, file)
+    (winner,) = store.winners()
+    assert winner.record.id == mine
 
 
 def test_a_lucky_trial_does_not_stand_before_finalists_of_its_families(store: Store) -> None:
