@@ -13,6 +13,7 @@ from autotune.planning import make_plan
 from autotune.problem import Problem
 from autotune.space import Space
 from autotune.template import Template
+from autotune.values import is_listed
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ class Families:
     def is_current(self, candidate: Candidate) -> bool:
         """Whether its template is still the one that was measured."""
         return self.versions.get(candidate.template) == candidate.template_hash
+
+    def lists(self, candidate: Candidate) -> bool:
+        """Whether a candidate has a listed value for each parameter of its template, which is there, and no others."""
+        config = candidate.config
+        parameters = self._by_name[candidate.template].parameters
+        return len(config) == len(parameters) and all(
+            parameter.name in config and is_listed(config[parameter.name], parameter.values) for parameter in parameters
+        )
 
     def why_not(self, candidate: Candidate, problem: Problem, spec: DeviceSpec) -> str | None:
         """Why a candidate cannot compute the problem on the device; None when it can."""

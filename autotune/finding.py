@@ -39,23 +39,20 @@ class _Finder:
     def exact(self) -> Best | None:
         """The winner of this very problem and GPU, if its template is still what was measured.
 
-        If it is not, the fastest of the other measurements by templates as they are now. A configuration of the user's
-        own database that is not valid, such as an edited one, is no answer.
+        If it is not, the fastest of the other measurements by templates as they are now. What no space has, such as a
+        value that is not listed in an edited record, is no answer. The constraints are looked at when it is rendered:
+        they were kept when it was measured, and cost more than all of a look-up.
         """
         entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
         for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
             if self._families.is_current(entry.candidate):
-                if self._is_sound(entry):
+                if self._families.lists(entry.candidate):
                     return self._answer("exact", entry, ())
                 continue
             other = self._winners.still_current(entry, self._families.versions)
-            if other is not None and self._is_sound(other):
+            if other is not None and self._families.lists(other.candidate):
                 return self._answer("exact", other, (self._passed_over(entry),))
         return None
-
-    def _is_sound(self, entry: Entry) -> bool:
-        shipped = entry.origin != "own"  # these are valid, as tests see to
-        return shipped or self._families.why_not(entry.candidate, self._problem, self._spec) is None
 
     def nearest(self) -> Best | None:
         """The nearest problem on this GPU, else the nearest on another one of its architecture."""

@@ -76,10 +76,18 @@ class Best:
 
     @cached_property
     def source(self) -> "KernelSource":
-        """The kernels, rendered for the problem and the device asked."""
+        """The kernels, rendered for the problem and the device asked.
+
+        Raises:
+            UsageError: the configuration that a database has is not valid for them.
+        """
         from autotune.render import render
+        from autotune.space import Space
 
         assert self.template is not None  # only tests make one without
+        why = Space(self.template, self.problem, self.device).why_not(self.config)
+        if why is not None:
+            raise UsageError(f"the record of {self.candidate} is not valid: {why}; name another database")
         return render(self.template, self.problem, self.config, self.device)
 
     @property

@@ -1,7 +1,7 @@
 """The valid configurations of a (template, problem, device), filtered with arrays in place of loops."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property, reduce
 from typing import Any
 
@@ -15,7 +15,7 @@ from autotune.frontmatter import LaunchSpec
 from autotune.limits import Limit, device_limits
 from autotune.problem import Problem
 from autotune.template import Template
-from autotune.values import Config, Value, format_config
+from autotune.values import Config, Value, format_config, is_listed
 
 _LARGEST = 50_000_000
 """Raw combinations held as one boolean array."""
@@ -140,7 +140,7 @@ class Space:
             return None
         flat = 0
         for parameter in self.template.parameters:
-            if not _is_listed(config[parameter.name], parameter.values):
+            if not is_listed(config[parameter.name], parameter.values):
                 return None
             flat = flat * len(parameter.values) + parameter.values.index(config[parameter.name])
         return flat
@@ -200,7 +200,7 @@ class Space:
         for parameter in self.template.parameters:
             if parameter.name not in config:
                 return f"{parameter.name} has no value"
-            if not _is_listed(config[parameter.name], parameter.values):
+            if not is_listed(config[parameter.name], parameter.values):
                 return f"{parameter.name}={config[parameter.name]} is not among {list(parameter.values)}"
         unknown = sorted(config.keys() - {parameter.name for parameter in self.template.parameters})
         if unknown:
@@ -227,8 +227,3 @@ def _launch_smem(launch: LaunchSpec, namespace: Mapping[str, Any], grid: bool) -
         return launch.smem(namespace) if active else 0
     size = launch.smem.over(namespace)
     return size if launch.when is None else np.where(launch.when.over(namespace), size, 0)
-
-
-def _is_listed(value: Value, values: Sequence[Value]) -> bool:
-    """Whether a value is listed as it is: true is not 1, though they are equal, and would be rendered as another."""
-    return any(type(value) is type(one) and value == one for one in values)

@@ -1,6 +1,6 @@
 """Small shared types: what a field, a parameter or an expression can be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Value = bool | int | float | str
@@ -19,3 +19,8 @@ DTYPE_SIZE: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "in
 def format_config(config: Config) -> str:
     """`BLOCK_M=64 UNROLL=4`: the one way a configuration is printed and keyed."""
     return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def is_listed(value: Value, values: Sequence[Value]) -> bool:
+    """Whether a value is listed as it is: true is not 1, though they are equal, and would be rendered as another."""
+    return any(type(value) is type(one) and value == one for one in values)

@@ -10,6 +10,7 @@ import pytest
 import autotune
 from autotune.candidate import make_candidate
 from autotune.devices.gpus import gpu
+from autotune.errors import UsageError
 from autotune.families import Families
 from autotune.ops.registry import get_op
 from autotune.space import Space
@@ -95,3 +96,15 @@ def test_a_configuration_that_is_not_valid_is_no_exact_answer(tmp_path: Path) ->
     found = autotune.best("forward", device="h200", db=path)
     assert found.origin == "shipped"
     assert Space(family, FORWARD, gpu("h200")).contains(found.candidate.config)
+
+
+def test_a_configuration_that_breaks_a_constraint_is_not_rendered(tmp_path: Path) -> None:
+    """Constraints cost more than a look-up, so they are looked at when there is something to build."""
+    family = find_template("forward", "flash_mma")
+    edited = {**Space(family, FORWARD, gpu("h200")).default(), "BLOCK_M": 256, "WARPS": 1}
+    path = tmp_path / "a.db"
+    with open_store(path) as store:
+        store.record(H200, FORWARD, make_candidate("flash_mma", family.hash, edited), SOURCE, ok(0.001))
+    with pytest.raises(UsageError, match=r"is not valid: every warp.* name another database"):
+        autotune.export("forward", device="h200", db=path, output=tmp_path / "x.cu")
+    assert not (tmp_path / "x.cu").exists()
