@@ -3,6 +3,7 @@
 A plan is plain data. Devices allocate the buffers, then run the steps; exports print them as C++.
 """
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +104,12 @@ class Launch:
     @property
     def threads(self) -> int:
         """Threads a block."""
-        return self.block[0] * self.block[1] * self.block[2]
+        return math.prod(self.block)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return math.prod(self.grid)
 
 
 Step = Zero | Launch

@@ -128,16 +128,16 @@ class _Run:
         stats, totals = self.loaded.stats(), self.loaded.totals()
         recorded = totals.logged / (totals.logged + totals.dropped) if totals.logged else 1.0
         made = totals.full * recorded
-        scale = (totals.full + totals.light) / made if made else step_blocks(step) / len(sampled)
+        scale = (totals.full + totals.light) / made if made else step.blocks / len(sampled)
         every = totals.full + totals.light
-        first = step_blocks(step) * totals.first / every if every else 1.0
+        first = step.blocks * totals.first / every if every else 1.0
         entered = self.loaded.entered()
         executed = Counter({int(at): int(entered[at]) for at in np.flatnonzero(entered)})
         computed = count_arithmetic(self._artifact.path, self._lines, executed) if arithmetic else ()
         return KernelTrace(
             step.kernel,
             index,
-            step_blocks(step),
+            step.blocks,
             step.threads,
             sampled,
             scale,
@@ -161,11 +161,6 @@ def _line(key: tuple[Place, int, int], stats: NDArray[Any]) -> LineCounters:
     names = ("requests", "lanes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
     sums = {name: int(stats[name].sum()) for name in names}
     return LineCounters(place, _OPERATIONS[operation], nbytes, worst=int(stats["worst"].max()), **sums)
-
-
-def step_blocks(step: Launch) -> int:
-    """Blocks of a launch."""
-    return step.grid[0] * step.grid[1] * step.grid[2]
 
 
 def _filled(buffer: Buffer, image: NDArray[Any] | None) -> TracedMemory:

@@ -6,7 +6,6 @@ happens once a pair). Two short traced runs, one twice as long as the other, giv
 length; heads and batches multiply them.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -134,9 +133,9 @@ def uneven(
         return counts
     axis = axes[0]
     n, many = small.grid[axis], whole.grid[axis]
-    beside = max(1, math.prod(whole.grid) // (many * heads))  # blocks of a head that lie side by side
-    first *= n * beside / math.prod(small.grid)
-    counts = replace(counts, idle=max(0, math.prod(whole.grid) - many * beside * heads))
+    beside = max(1, whole.blocks // (many * heads))  # blocks of a head that lie side by side
+    first *= n * beside / small.blocks
+    counts = replace(counts, idle=max(0, whole.blocks - many * beside * heads))
     if abs(first - 1.0) < _EVEN:
         return counts
     mean = _work(traced) / (n * beside)
@@ -152,7 +151,7 @@ _MOST_UNEVEN = 0.98
 
 def working_blocks(launch: Launch, counts: Counts) -> int:
     """Blocks of a launch that have work."""
-    return math.prod(launch.grid) - counts.idle
+    return launch.blocks - counts.idle
 
 
 def _work(counts: Counts) -> float:
@@ -162,8 +161,4 @@ def _work(counts: Counts) -> float:
 
 def grid_ratio(whole: Sequence[Launch], part: Sequence[Launch]) -> list[float]:
     """Blocks of each launch of a plan over those of the same launch in a smaller plan."""
-    return [_blocks(one) / _blocks(other) for one, other in zip(whole, part, strict=True)]
-
-
-def _blocks(launch: Launch) -> int:
-    return launch.grid[0] * launch.grid[1] * launch.grid[2]
+    return [one.blocks / other.blocks for one, other in zip(whole, part, strict=True)]

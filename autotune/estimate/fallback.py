@@ -86,29 +86,25 @@ def compute_efficiency(launch: Launch, resources: KernelResources, spec: DeviceS
     spills = 1.0 / (1.0 + resources.spill_bytes / _HALF_SPEED_SPILLS)
     lanes = launch.threads / (spec.warp_size * math.ceil(launch.threads / spec.warp_size))
     shared = 1.0 if resources.static_smem + resources.dynamic_smem > 0 else _UNSHARED_SHARE
-    blocks = _blocks(launch) / spec.sm_count
+    blocks = launch.blocks / spec.sm_count
     balance = blocks / math.ceil(blocks)
     return _PEAK_SHARE * reuse * spills * lanes * shared * balance * _hiding(launch, resources, spec)
 
 
 def memory_efficiency(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
     """Share of the bandwidth that a launch is taken to reach (0 to 1); half the SMs can saturate it."""
-    busy = min(1.0, 2.0 * _blocks(launch) / spec.sm_count)
+    busy = min(1.0, 2.0 * launch.blocks / spec.sm_count)
     return _BANDWIDTH_SHARE * busy * _hiding(launch, resources, spec)
 
 
 def _hiding(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> float:
     warps_per_block = math.ceil(launch.threads / spec.warp_size)
-    by_grid = math.ceil(_blocks(launch) / spec.sm_count) * warps_per_block
+    by_grid = math.ceil(launch.blocks / spec.sm_count) * warps_per_block
     by_occupancy = resources.occupancy * spec.max_threads_per_sm / spec.warp_size
     warps = min(by_grid, by_occupancy)
     if warps <= 0.0:
         raise LaunchError(f"kernel {launch.kernel} does not fit on an SM of {spec.title}")
     return warps / (warps + _HALF_HIDDEN_WARPS)
-
-
-def _blocks(launch: Launch) -> int:
-    return launch.grid[0] * launch.grid[1] * launch.grid[2]
 
 
 def _storages(launch: Launch) -> list[str]:
