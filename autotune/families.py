@@ -13,7 +13,6 @@ from autotune.planning import make_plan
 from autotune.problem import Problem
 from autotune.space import Space
 from autotune.template import Template
-from autotune.values import is_listed
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,9 @@ class Families:
         return self.versions.get(candidate.template) == candidate.template_hash
 
     def lists(self, candidate: Candidate) -> bool:
-        """Whether a candidate has a listed value for each parameter of its template, which is there, and no others."""
-        config = candidate.config
-        parameters = self._by_name[candidate.template].parameters
-        return len(config) == len(parameters) and all(
-            parameter.name in config and is_listed(config[parameter.name], parameter.values) for parameter in parameters
-        )
+        """Whether a candidate's template is there and lists its values."""
+        template = self.get(candidate.template)
+        return template is not None and template.lists(candidate.config)
 
     def why_not(self, candidate: Candidate, problem: Problem, spec: DeviceSpec) -> str | None:
         """Why a candidate cannot compute the problem on the device; None when it can."""
@@ -64,12 +60,11 @@ class Families:
         return unsupported or Space(template, problem, spec).why_not(candidate.config)
 
     def default(self, problem: Problem, spec: DeviceSpec) -> Candidate:
-        """The default of the family that computes least, of those the one that needs the least workspace, of those the
-        one for the newest architecture.
+        """The default of the family that computes least, of those the one whose workspace is the fewest times its
+        tensors, of those the one for the newest architecture.
 
         Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
-        memory, several times what comes in and goes out, loses to one that does not; then one of newer GPUs comes
-        first. Historical families come last.
+        memory loses to one that does not. Historical families come last.
 
         Raises:
             NoFeasibleConfiguration: no family can compute the problem on the device.

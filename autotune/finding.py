@@ -45,13 +45,13 @@ class _Finder:
         """
         entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
         for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
-            if self._families.is_current(entry.candidate):
-                if self._families.lists(entry.candidate):
-                    return self._answer("exact", entry, ())
-                continue
-            other = self._winners.still_current(entry, self._families.versions)
-            if other is not None and self._families.lists(other.candidate):
-                return self._answer("exact", other, (self._passed_over(entry),))
+            current: Entry | None = entry
+            remarks: tuple[str, ...] = ()
+            if not self._families.is_current(entry.candidate):
+                current = self._winners.still_current(entry, self._families.versions)
+                remarks = (self._passed_over(entry),)
+            if current is not None and self._families.lists(current.candidate):
+                return self._answer("exact", current, remarks)
         return None
 
     def nearest(self) -> Best | None:

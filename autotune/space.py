@@ -136,12 +136,10 @@ class Space:
 
     def _flat(self, config: Config) -> int | None:
         """Index in the raw space; None for a missing, unknown or unlisted value."""
-        if config.keys() != {parameter.name for parameter in self.template.parameters}:
+        if not self.template.lists(config):
             return None
         flat = 0
         for parameter in self.template.parameters:
-            if not is_listed(config[parameter.name], parameter.values):
-                return None
             flat = flat * len(parameter.values) + parameter.values.index(config[parameter.name])
         return flat
 

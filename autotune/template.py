@@ -15,7 +15,7 @@ from autotune.includes import collect_includes
 from autotune.problem import Problem
 from autotune.resources import resource_root
 from autotune.source import Include
-from autotune.values import Value
+from autotune.values import Config, Value, is_listed
 
 SUFFIX = ".cu.j2"
 
@@ -41,6 +41,12 @@ class Template:
     def parameters(self) -> tuple[Parameter, ...]:
         """The tunables, in order."""
         return self.front.parameters
+
+    def lists(self, config: Config) -> bool:
+        """Whether a configuration has a listed value for each parameter, and nothing else."""
+        return config.keys() == {parameter.name for parameter in self.parameters} and all(
+            is_listed(config[parameter.name], parameter.values) for parameter in self.parameters
+        )
 
     @property
     def defaults(self) -> dict[str, Value]:

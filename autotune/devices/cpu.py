@@ -31,11 +31,11 @@ _METHOD = "emulator wall clock (not a GPU time)"
 class CpuProgram:
     """A loaded emulated binary."""
 
-    library: EmulatorLibrary
+    binary: EmulatorLibrary
 
     def close(self) -> None:
         """Unload."""
-        self.library.close()
+        self.binary.close()
 
 
 class CpuDevice:
@@ -122,7 +122,7 @@ class CpuDevice:
             if isinstance(step, Zero):
                 self._held(step.buffer)[1].fill(0)
             else:
-                self._launch(program.library, step)
+                self._launch(program.binary, step)
 
     def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
         """How long the emulated run takes. Says nothing about a GPU, and is labelled so.
@@ -151,14 +151,14 @@ class CpuDevice:
         except KeyError:
             raise LaunchError(f"there is no buffer {name}; there are {', '.join(self._buffers) or 'none'}") from None
 
-    def _launch(self, library: EmulatorLibrary, step: Launch) -> None:
+    def _launch(self, binary: EmulatorLibrary, step: Launch) -> None:
         addresses = {name: memory.address for name, (_, memory) in self._buffers.items()}
         for arg in step.args:
             storage = getattr(arg, "storage", None)
             if storage is not None:
                 self._held(storage)
         arguments = pack_arguments(step.args, addresses)
-        failure = library.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
+        failure = binary.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
         damage = self._damage()  # looked at in any case: it is repaired by looking
         if failure is not None:
             raise LaunchError(f"kernel {step.kernel}: {self._describe(failure)}")
