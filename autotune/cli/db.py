@@ -155,7 +155,7 @@ def _rechecked(where: str, one: "Rechecked") -> dict[str, Any]:
 def _print_standing(where: str, found: "list[Rechecked]") -> None:
     counts = Counter(one.standing for one in found)
     said = ", ".join(f"{count} {standing}" for standing, count in counts.most_common())
-    typer.echo(f"{where}: {len(found)} winners{': ' if said else ''}{said}")
+    typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
             typer.echo(f"  changed: {one.line.problem} on {one.line.identity.name}, {one.line.candidate}: {one.why}")
