@@ -60,6 +60,30 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """Like `writing`, for changes of the schema: that rows refer to rows is checked at the end, not on the way.
+
+    SQLite changes most of a table by copying it and dropping the old one only, which rows that refer to it forbid.
+
+    Raises:
+        StoreError: as `writing`, or a row refers to one that is gone; nothing has changed then.
+    """
+    if engine.dialect.name != "sqlite":
+        with writing(engine) as connection:
+            yield connection
+        return
+    with translated(engine.url), engine.connect().execution_options(**_WRITES) as connection:
+        connection.detach()  # no other transaction gets this connection: it does not watch references
+        connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # heeded outside transactions only
+        with connection.begin():
+            yield connection
+            lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if lost:
+                tables = ", ".join(sorted({str(row[0]) for row in lost}))
+                raise StoreError(f"{len(lost)} rows of {tables} would refer to nothing (database {shown(engine.url)})")
+
+
+@contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: it sees one state of the database and never waits for writers.
 
