@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.build.cache import SOURCE_NAME
@@ -18,7 +19,8 @@ from autotune.plan import Dim3, Launch, LaunchPlan
 _KINDS: tuple[FindingKind, ...] = (
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
-    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash",
+    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
+    "overwritten while being read",
 )  # fmt: skip
 _RACES: tuple[FindingKind, ...] = ("shared memory race", "global memory race", "race between blocks")
 _MEETINGS: tuple[FindingKind, ...] = ("divergent barrier", "deadlock", "wrong warp mask")
@@ -156,6 +158,9 @@ class _Words:
             return f"mask {mask:#010x}"
         if kind == "divergent barrier":
             return f"lanes {mask:#010x} of a warp have exited" if mask else "one barrier, called from two lines"
+        if kind == "deadlock" and space:
+            lacks = f"{mask} arrivals and {np.int32(record['bytes'])} bytes"
+            return f"waits for the mbarrier in {where}, whose phase lacks {lacks}"
         if kind == "deadlock":
             return "threads wait for one another"
         size = f" ({self._sizes[space]} bytes)" if space in self._sizes and kind == "out of bounds" else ""

@@ -17,7 +17,11 @@
 // `stride` to the next 8 rows; MN-major: `leading` is to the next 8 k, `stride` to the next chunk of columns.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <cstdint>
+#include <type_traits>
 
 #include "common/shared_tile.cuh"
 
@@ -43,7 +47,45 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(SharedAddress tile, int lea
 
 __device__ __forceinline__ uint64_t wgmma_advance(uint64_t descriptor, int bytes) { return descriptor + (bytes >> 4); }
 
-#ifndef AUTOTUNE_EMULATOR
+#ifdef AUTOTUNE_EMULATOR
+
+template <class T>
+constexpr emulator::Operand wgmma_operand()
+{
+    return sizeof(T) == 4 ? emulator::Operand::tf32
+                          : std::is_same_v<T, __half> ? emulator::Operand::fp16 : emulator::Operand::bf16;
+}
+
+template <class T, int N, bool A_TRANSPOSED = false, bool B_TRANSPOSED = false, int REGISTERS>
+inline void wgmma(float (&d)[REGISTERS], uint64_t a, uint64_t b, int accumulate)
+{
+    static_assert(REGISTERS == N / 2, "a thread holds N / 2 elements of D");
+    emulator::wgmma({wgmma_operand<T>(), A_TRANSPOSED, B_TRANSPOSED, N}, d, nullptr, a, b, accumulate != 0);
+}
+
+template <class T, int N, bool B_TRANSPOSED = false, int REGISTERS>
+inline void wgmma(float (&d)[REGISTERS], const uint32_t (&a)[4], uint64_t b, int accumulate)
+{
+    static_assert(REGISTERS == N / 2, "a thread holds N / 2 elements of D");
+    emulator::wgmma({wgmma_operand<T>(), false, B_TRANSPOSED, N}, d, a, 0, b, accumulate != 0);
+}
+
+template <class... Registers>
+inline void wgmma_fence(Registers&...)
+{
+    emulator::wgmma_fence();
+}
+
+inline void wgmma_commit() { emulator::wgmma_commit(); }
+
+template <int N, class... Registers>
+inline void wgmma_wait(Registers&...)
+{
+    emulator::wgmma_wait(N);
+}
+
+#else
+
 #include "common/ptx/wgmma_shapes.cuh"
 
 /// D += A B, or D = A B where `accumulate` is 0; T: __half, __nv_bfloat16, or float (tf32: the hardware ignores the lower 13

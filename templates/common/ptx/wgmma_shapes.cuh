@@ -2,7 +2,6 @@
 // list of registers and the numbers of the operands behind them.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
