@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.core.arithmetic import FULL
-from autotune.core.values import DTYPE_SIZE
+from autotune.core.dtypes import DTYPES
 
 Role = Literal["input", "output", "workspace"]
 Dim3 = tuple[int, int, int]
@@ -28,7 +28,7 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.elements * DTYPE_SIZE[self.dtype]
+        return self.elements * DTYPES[self.dtype].size
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def pack_arguments(args: tuple[Arg, ...], addresses: Mapping[str, int]) -> bytes
             piece = struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
             alignment = len(piece)
         else:
-            address = addresses[arg.storage] + arg.offset * DTYPE_SIZE[arg.dtype]
+            address = addresses[arg.storage] + arg.offset * DTYPES[arg.dtype].size
             strides = arg.strides if isinstance(arg, ViewArg) else ()
             piece, alignment = struct.pack(f"<Q{len(strides)}q", address, *strides), 8
         packed += b"\0" * (-len(packed) % alignment) + piece

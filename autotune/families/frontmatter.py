@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.arithmetic import FULL, read_arithmetic
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 from autotune.families.expressions import Expression
 from autotune.families.suggestion import Suggestion, read_suggestions
 
@@ -283,8 +284,8 @@ def _optional(text: Any) -> Expression | None:
 
 def _dtype(item: Mapping[str, Any], name: str) -> str:
     dtype = item.get("dtype")
-    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPE_SIZE):
-        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPE_SIZE)}")
+    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPES):
+        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPES)}")
     return str(dtype)
 
 
