@@ -220,9 +220,9 @@ class Launcher:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
         smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = [int(size) for size in smem if not isinstance(size, Code)]
-        varies = NotInCpp("shared memory depends on the shape")
-        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        known = max((int(size) for size in smem if not isinstance(size, Code)), default=0)
+        varying = [size.text for size in smem if isinstance(size, Code)]
+        self._names["smem"] = Code(f"std::max<long long>({{{', '.join([str(known), *varying])}}})") if varying else known
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 
