@@ -222,7 +222,8 @@ class Launcher:
         smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
         known = max((int(size) for size in smem if not isinstance(size, Code)), default=0)
         varying = [size.text for size in smem if isinstance(size, Code)]
-        self._names["smem"] = Code(f"std::max<long long>({{{', '.join([str(known), *varying])}}})") if varying else known
+        largest = Code(f"std::max<long long>({{{', '.join([str(known), *varying])}}})")
+        self._names["smem"] = largest if varying else known
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 
