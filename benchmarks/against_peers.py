@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from autotune import best
-from autotune.devices.base import TimingBudget
+from autotune.answers.best import Best
+from autotune.core.problem import Problem
 from autotune.devices.cuda import CudaDevice
-from autotune.lookup import Best
+from autotune.devices.protocol import TimingBudget
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 from benchmarks.ours import build_all, our_call, outputs_of
 from benchmarks.peer_table import OURS, parse_targets, table
 from benchmarks.peers import Call, Tensors, difference, peer_call, time_call, versions, wanted
@@ -185,9 +185,11 @@ def write(
     keys = [json.dumps(problem.to_json()) for problem in wanted_problems]
     records = [newest[key] for key in keys if key in newest]
     environment = {**device.environment(), **versions()}
-    (folder / "peers.json").write_text(json.dumps({"environment": environment, "rows": records}, indent=1))
+    (folder / "peers.json").write_text(
+        json.dumps({"environment": environment, "rows": records}, indent=1), encoding="utf-8"
+    )
     text = table(records, targets) if records else "nothing was measured"
-    (folder / "peers.md").write_text(text + "\n")
+    (folder / "peers.md").write_text(text + "\n", encoding="utf-8")
     print(text)
 
 

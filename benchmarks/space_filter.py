@@ -5,10 +5,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.devices.gpus import gpu
+from autotune.families.space import Space
+from autotune.families.template import load_template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.space import Space
-from autotune.template import load_template
 
 FRONT = """summary = "a million combinations"
 op = "forward"
@@ -34,7 +34,7 @@ def main() -> None:
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.cu.j2"
-        path.write_text("{#---\n" + FRONT.format(params=params) + "---#}\n")
+        path.write_text("{#---\n" + FRONT.format(params=params) + "---#}\n", encoding="utf-8")
         template = load_template(path)
         for _ in range(5):
             start = time.perf_counter()

@@ -4,8 +4,10 @@ import importlib.util
 
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.devices.detect import present_gpu
+from autotune.compilers.cache import BuildCache
+from autotune.gpus.present import present_gpu
+
+pytest_plugins = ("tests.small_templates",)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.errors import AutotuneError
+from autotune.cli.streams import degrade_output
+from autotune.core.errors import AutotuneError
 
 COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 """The commands, in the order in which they are shown."""
@@ -59,7 +60,7 @@ def _add(app: typer.Typer, name: str, module: Any) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from autotune import __version__
+        from autotune.core.version import __version__
 
         typer.echo(f"autotune {__version__}")
         raise typer.Exit
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
+    degrade_output()
     try:
         return _invoke(list(arguments) or ["--help"])
     except AutotuneError as error:
