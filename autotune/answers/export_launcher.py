@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, text, to_cpp
+from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
@@ -219,11 +219,7 @@ class Launcher:
     def _checks(self) -> list[str]:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
-        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = max((int(size) for size in smem if not isinstance(size, Code)), default=0)
-        varying = [size.text for size in smem if isinstance(size, Code)]
-        largest = Code(f"std::max<long long>({{{', '.join([str(known), *varying])}}})")
-        self._names["smem"] = largest if varying else known
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 
