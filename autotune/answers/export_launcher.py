@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, text, to_cpp
+from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
@@ -212,10 +212,7 @@ class Launcher:
     def _checks(self) -> list[str]:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
-        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = [int(size) for size in smem if not isinstance(size, Code)]
-        varies = NotInCpp("shared memory depends on the shape")
-        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 

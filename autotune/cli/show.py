@@ -171,7 +171,7 @@ def _print(
 ) -> None:
     from autotune.families.traits import traits_of_record
 
-    measurement, timing = found.measurement, found.measurement.timing
+    measurement, timing, first = found.measurement, found.measurement.timing, found.measurement.measured_as
     traits = traits_of_record(found.problem, found.candidate, found.device)
     print_pairs(
         [
@@ -182,6 +182,8 @@ def _print(
             ("configuration", format_config(found.candidate.config)),
             *(() if traits is None else traits.rows()),
             ("source", found.source_hash),
+            ("machine code", measurement.machine_code),
+            ("measured as", first and f"{first.template_hash}, source {first.source_hash}: the same machine code"),
             ("outcome", f"{measurement.outcome} {measurement.message}".strip()),
             ("time", timing and f"{format_ms(timing.median_ms)} ms {timing.kind} ({timing.method}, {timing.repeats}x)"),
             ("quartiles", timing and f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"),

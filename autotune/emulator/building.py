@@ -9,7 +9,7 @@ from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.compilers.running import Completed, run_compiler
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
 from autotune.emulator.support import Support, emulator_support
-from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
+from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.source import KernelSource
 
 _BINARY = "kernel.so"
@@ -40,7 +40,9 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     translated = folder / _TRANSLATED
     for include in source.includes:
         _write(translated / include.name, _translate(support, include.text, include.name))
-    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+    alignment = max(shared_alignment(text) for text in (source.code, *(include.text for include in source.includes)))
+    table = kernel_table(source.plan.kernels, alignment)
+    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
     done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)

@@ -168,6 +168,8 @@ class _Reader:
         value = self._data.get(key, default)
         if not isinstance(value, str) or (default is None and not value):
             raise TemplateError(f"the front matter needs a text {key!r}, got {value!r}")
+        if not value.isprintable():
+            raise TemplateError(f"{key!r} is to be one line without control characters, got {value!r}")
         return value
 
     def _list(self, key: str) -> list[Any]:
@@ -201,6 +203,8 @@ class _Reader:
                 raise TemplateError(f"parameter {name} needs a list of at least one value, got {values!r}")
             if not all(isinstance(value, bool | int | float | str) for value in values):
                 raise TemplateError(f"parameter {name} takes numbers, texts and booleans, got {values!r}")
+            if not all(value.isprintable() for value in values if isinstance(value, str)):
+                raise TemplateError(f"parameter {name}: texts are one line without control characters, got {values!r}")
             if len({(type(value), value) for value in values}) != len(values):
                 raise TemplateError(f"parameter {name} lists a value twice: {values!r}")
             parameters.append(Parameter(_identifier(name, "parameter"), tuple(values)))
@@ -267,7 +271,7 @@ def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 
 def _identifier(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         raise TemplateError(f"{what} name {name!r} is not an identifier")
     return name
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from autotune.answers.lookup import best, usual_gpu
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
+from autotune.core.passwords import hidden
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
 from autotune.families.template import SUFFIX
@@ -132,7 +133,7 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     words += ["--full-precision"] if asked.full_precision else []
     gpu = gpu_of_record(result.device)
     words += [] if gpu == usual_gpu() else ["--device", gpu]
-    words += ["--db", asked.db] if asked.db else []
+    words += ["--db", hidden(asked.db)] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
 
 

@@ -14,6 +14,7 @@ from queue import Empty, Queue
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.compilers.machine_code import machine_code
 from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool
 from autotune.core.candidate import Candidate
@@ -141,7 +142,7 @@ class Pipeline:
 
     def _cubin_built(self, job: Job, artifact: Artifact) -> None:
         spec, plan = self._task.identity.spec, job.source.plan
-        job.compiler = artifact.compiler
+        job.compiler, job.machine_code = artifact.compiler, machine_code(artifact.path, plan)
         failure = static_failure(plan, artifact, spec)
         if failure is not None:
             self._finish(job, Verdict(Outcome.INFEASIBLE, failure))
@@ -226,7 +227,7 @@ class Pipeline:
         environment = {**self._task.environment, "compiler": job.compiler}
         measurement = Measurement(
             verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment,
+            seconds, environment, job.machine_code,
         )  # fmt: skip
         self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
 
