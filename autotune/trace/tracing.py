@@ -24,6 +24,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
 from autotune.core.values import DTYPE_SIZE
 from autotune.emulator.library import Failure
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.ops.expected import covered
 from autotune.trace.arithmetic_counts import count_arithmetic
 from autotune.trace.findings import describe, words_of
@@ -121,7 +122,7 @@ class _Run:
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
-        arguments = pack_arguments(step.args, addresses)
+        arguments = pack_arguments(step.args, addresses, encode_tensor_map)
         return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
