@@ -52,13 +52,14 @@ def _estimate(found: "StoredMeasurement", target: str | None) -> "Estimated":
     from autotune.families.op_ref import OpRef
     from autotune.families.space import Space
     from autotune.families.template import find_template
+    from autotune.gpus.identity import gpu_of_record
     from autotune.gpus.known import gpu
     from autotune.trace.remote import TracingProcess
     from autotune.trace.task import TraceTask
 
     candidate = found.candidate
     template = find_template(found.problem.op, candidate.template)
-    spec = gpu(target or found.device.removeprefix("cpu:"))
+    spec = gpu(target or gpu_of_record(found.device))
     if {parameter.name for parameter in template.parameters} != candidate.config.keys():
         raise UsageError(f"no estimate: {template.name} has other parameters now than when this was recorded")
     reason = Space(template, found.problem, spec).why_not(candidate.config)
