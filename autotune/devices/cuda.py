@@ -18,6 +18,7 @@ from autotune.core.errors import DeviceMissing, LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
+from autotune.devices.driver_maps import encode_tensor_map
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
@@ -200,7 +201,7 @@ class CudaDevice:
         if isinstance(step, Zero):
             buffer, memory = self._held(step.buffer)
             return self._memset(memory, 0, buffer.nbytes, stream)
-        packed = pack_arguments(step.args, addresses)
+        packed = pack_arguments(step.args, addresses, encode_tensor_map)
         return partial(program.kernels[step.kernel]._launch_kernel, step.grid, step.block, packed, step.smem, stream)
 
     def _memset(self, memory: Any, byte: int, nbytes: int, stream: Any) -> Command:

@@ -18,6 +18,7 @@ from autotune.core.plan import Buffer, Launch, LaunchPlan, Zero, pack_arguments
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.guarded import GuardedMemory
 from autotune.emulator.library import EmulatorLibrary, Failure
 from autotune.gpus.identity import DeviceIdentity
@@ -156,7 +157,7 @@ class CpuDevice:
             storage = getattr(arg, "storage", None)
             if storage is not None:
                 self._held(storage)
-        arguments = pack_arguments(step.args, addresses)
+        arguments = pack_arguments(step.args, addresses, encode_tensor_map)
         failure = binary.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
         damage = self._damage()  # looked at in any case: it is repaired by looking
         if failure is not None:

@@ -8,7 +8,16 @@ from typing import Literal
 
 from autotune.families.source import Include
 
-Kind = Literal["a pointer", "a View", "int", "long long", "float", "unknown"]
+Kind = Literal[
+    "a pointer",
+    "a View",
+    "a TensorMap",
+    "a TensorMap without __grid_constant__",
+    "int",
+    "long long",
+    "float",
+    "unknown",
+]
 
 _COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
 _CALLED = re.compile(r"[^;{}()]*?\b(\w+)\s*\(")
@@ -106,6 +115,8 @@ def _kind(parameter: str) -> Kind:
         return "unknown" if "*" in plain.rpartition(">")[2] else "a View"
     if "*" in plain or "[" in plain:
         return "a pointer"
+    if re.match(r"(?:\w+::)*TensorMap\b", plain):  # TMA reads the parameter itself, not a copy of it
+        return "a TensorMap" if "__grid_constant__" in parameter else "a TensorMap without __grid_constant__"
     words = plain.split()
     if len(words) > 1 and words[-1] not in _WORDS:
         words.pop()  # the parameter's name

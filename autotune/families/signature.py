@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.core.errors import TemplateError
-from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg
+from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, ScalarArg, TensorMapArg, ViewArg
 from autotune.families.cpp_parameters import Kind, Parameter, kernels_in, parameter_lists, without_comments
 from autotune.families.source import Include
 
@@ -64,6 +64,8 @@ def _complaint(launch: Launch, parameters: Sequence[Parameter]) -> str | None:
 def _given(arg: Arg) -> Kind:
     if isinstance(arg, PointerArg):
         return "a pointer"
+    if isinstance(arg, TensorMapArg):
+        return "a TensorMap"
     return "a View" if isinstance(arg, ViewArg) else arg.ctype
 
 

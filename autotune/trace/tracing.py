@@ -22,6 +22,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.library import Failure
 from autotune.ops.expected import covered
 from autotune.trace.arithmetic_counts import count_arithmetic
@@ -120,7 +121,7 @@ class _Run:
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
-        arguments = pack_arguments(step.args, addresses)
+        arguments = pack_arguments(step.args, addresses, encode_tensor_map)
         return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
