@@ -18,9 +18,9 @@ from autotune.core.errors import DeviceMissing, LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
+from autotune.devices.driver_maps import encode_tensor_map
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
-from autotune.devices.driver_maps import encode_tensor_map
 from autotune.devices.timing import time_adaptively
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.nvml import driver_release, read_state

@@ -18,9 +18,9 @@ from autotune.core.plan import Buffer, Launch, LaunchPlan, Zero, pack_arguments
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.guarded import GuardedMemory
 from autotune.emulator.library import EmulatorLibrary, Failure
-from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 

@@ -23,8 +23,8 @@ from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
 from autotune.core.values import DTYPE_SIZE
-from autotune.emulator.library import Failure
 from autotune.emulator.emulated_maps import encode_tensor_map
+from autotune.emulator.library import Failure
 from autotune.ops.expected import covered
 from autotune.trace.arithmetic_counts import count_arithmetic
 from autotune.trace.findings import describe, words_of
