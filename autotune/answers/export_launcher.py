@@ -5,7 +5,6 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
+from autotune.families.cpp_parameters import parameter_lists
 from autotune.families.expressions import Expression, make_environment
 from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
 from autotune.families.source import KernelSource
@@ -139,7 +139,7 @@ class Launcher:
         if isinstance(step, ZeroSpec):
             return self._zero(step)
         smem = self._cpp(step.smem)
-        types = parameter_types(self._source.body, step.kernel, len(step.args))
+        types = self._parameter_types(step)
         return LaunchCode(
             kernel=step.kernel,
             grid=self._sizes(step.grid),
@@ -148,6 +148,20 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
+        )
+
+    def _parameter_types(self, step: LaunchSpec) -> list[str]:
+        """Declared types of the kernel's parameters.
+
+        Raises:
+            TemplateError: no definition of it is seen that takes so many.
+        """
+        for parameters in parameter_lists(step.kernel, self._source.body, self._source.includes):
+            if len(parameters) == len(step.args):
+                return [parameter.type for parameter in parameters]
+        raise TemplateError(
+            f"{self._template.path}: cannot export a launch of {step.kernel}: no definition with {len(step.args)} "
+            "parameters is seen in the source; write it out where a macro makes it"
         )
 
     def _zero(self, step: ZeroSpec) -> ZeroCode:
@@ -223,35 +237,3 @@ def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
         return to_cpp(expression, names)
     except NotInCpp as error:
         return error
-
-
-def parameter_types(body: str, kernel: str, count: int) -> list[str]:
-    """Declared types of a kernel's parameters, read from its definition.
-
-    Raises:
-        TemplateError: the definition is not found or takes another number of arguments.
-    """
-    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)\s*\{{", body)
-    if found is None:
-        raise TemplateError(f"kernel {kernel} is not defined in the rendered source")
-    types = [_without_name(piece) for piece in _split(found.group(1))]
-    if len(types) != count:
-        raise TemplateError(f"kernel {kernel} takes {len(types)} parameters, its launch passes {count}")
-    return types
-
-
-def _split(parameters: str) -> list[str]:
-    """Pieces between commas that are not inside angle brackets."""
-    pieces, depth = [""], 0
-    for character in parameters:
-        depth += (character == "<") - (character == ">")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [" ".join(piece.split()) for piece in pieces]
-
-
-def _without_name(parameter: str) -> str:
-    cleaned = re.sub(r"\b(__restrict__|__grid_constant__)\b", "", parameter)
-    return re.sub(r"\s*\b\w+$", "", cleaned.strip()).strip()

@@ -11,6 +11,7 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
+from autotune.core.words import format_ms
 from autotune.families.expressions import make_environment
 from autotune.families.source import KernelSource
 from autotune.ops.op import Op
@@ -91,7 +92,7 @@ def _time(found: Best) -> str:
     if found.found_ms is None:
         return "never tuned: the template's default configuration"
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
-    time = f"{found.found_ms:.4g} ms, {verb} on {found.found_on}"
+    time = f"{format_ms(found.found_ms)} ms, {verb} on {found.found_on}"
     return f"not known; {time} {found.found_for}" if found.found_for else time
 
 

@@ -11,10 +11,10 @@ from autotune.core.measurement import KernelResources, OutputCheck
 from autotune.core.passwords import hidden
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
+from autotune.core.words import clock, format_ms, number
 from autotune.families.template import SUFFIX
 from autotune.gpus.identity import gpu_of_record
 from autotune.ops.op import Op
-from autotune.report.words import clock, format_ms, number
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
