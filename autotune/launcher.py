@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.cexpr import Code, Known, NotInCpp, text, to_cpp
+from autotune.cexpr import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.devices.spec import DeviceSpec
 from autotune.errors import TemplateError
 from autotune.expressions import Expression, make_environment
@@ -219,10 +219,7 @@ class Launcher:
     def _checks(self) -> list[str]:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
-        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = [int(size) for size in smem if not isinstance(size, Code)]
-        varies = NotInCpp("shared memory depends on the shape")
-        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 

@@ -13,7 +13,7 @@ from autotune.render import render
 from autotune.space import Space
 from autotune.template import find_template
 from autotune.values import Value
-from tests.build.test_forward_compiles import GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import GPU_OF, compile_strictly
 
 BACKWARD = get_op("backward")
 FAMILY = find_template("backward", "flash_tf32x3")

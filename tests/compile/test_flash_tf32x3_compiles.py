@@ -12,7 +12,7 @@ from autotune.ops.registry import get_op
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import find_template
-from tests.build.test_forward_compiles import GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import GPU_OF, compile_strictly
 
 FORWARD = get_op("forward")
 FAMILY = find_template("forward", "flash_tf32x3")

@@ -12,7 +12,7 @@ from autotune.ops.registry import get_op
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template, find_template
-from tests.build.test_forward_compiles import DTYPES, GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import DTYPES, GPU_OF, compile_strictly
 
 BACKWARD = get_op("backward")
 FAMILIES = (find_template("backward", "flash_simt"), find_template("backward", "unfused"))

@@ -13,7 +13,7 @@ from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template, find_template
-from tests.build.test_forward_compiles import DTYPES, GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import DTYPES, GPU_OF, compile_strictly
 
 FAMILIES = (
     *(find_template("forward", name) for name in ("naive", "minimal_flash", "warp_per_query")),

@@ -14,7 +14,7 @@ from autotune.problem import Problem
 from autotune.render import render
 from autotune.space import Space
 from autotune.template import Template, builtin_templates
-from tests.build.test_forward_compiles import GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import GPU_OF, compile_strictly
 
 FAMILIES = tuple(family for op in ("matmul", "softmax", "softmax_backward") for family in builtin_templates(op))
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=[f"{f.op}-{f.name}" for f in FAMILIES])

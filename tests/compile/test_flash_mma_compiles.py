@@ -13,7 +13,7 @@ from autotune.render import render
 from autotune.source import KernelSource
 from autotune.space import Space
 from autotune.template import find_template
-from tests.build.test_forward_compiles import GPU_OF, compile_strictly
+from tests.compile.test_forward_compiles import GPU_OF, compile_strictly
 
 FORWARD = get_op("forward")
 FAMILY = find_template("forward", "flash_mma")

@@ -17,7 +17,7 @@ from autotune.estimate.schedule import schedules_of
 from autotune.ops.registry import get_op
 from autotune.render import render
 from autotune.template import find_template
-from tests.build.test_forward_compiles import GPU_OF
+from tests.compile.test_forward_compiles import GPU_OF
 
 WARPS = 1000.0
 
