@@ -4,41 +4,33 @@
 >>> autotune.best(op="backward", T=1024)  # doctest: +SKIP
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from autotune.check import Checked, check
-    from autotune.export import export
-    from autotune.kernel import Kernel, kernel
-    from autotune.lookup import Best, best
-    from autotune.search import SearchResult, search
+from autotune.core.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["Best", "Checked", "Kernel", "SearchResult", "best", "check", "export", "kernel", "search"]
+if TYPE_CHECKING:
+    from autotune.answers.best import Best
+    from autotune.answers.export import export
+    from autotune.answers.kernel import Kernel, kernel
+    from autotune.answers.lookup import best
+    from autotune.checker.check import Checked, check
+    from autotune.tuning.result import SearchResult
+    from autotune.tuning.search import search
+
+__all__ = ["Best", "Checked", "Kernel", "SearchResult", "__version__", "best", "check", "export", "kernel", "search"]
 
 _HOMES = {
-    "Best": "autotune.lookup",
-    "Checked": "autotune.check",
-    "Kernel": "autotune.kernel",
-    "SearchResult": "autotune.search",
-    "best": "autotune.lookup",
-    "check": "autotune.check",
-    "export": "autotune.export",
-    "kernel": "autotune.kernel",
-    "search": "autotune.search",
+    "Best": "autotune.answers.best",
+    "Checked": "autotune.checker.check",
+    "Kernel": "autotune.answers.kernel",
+    "SearchResult": "autotune.tuning.result",
+    "best": "autotune.answers.lookup",
+    "check": "autotune.checker.check",
+    "export": "autotune.answers.export",
+    "kernel": "autotune.answers.kernel",
+    "search": "autotune.tuning.search",
 }
-
-
-class _Package(ModuleType):
-    """Keeps `autotune.search` the function when a submodule of that name has been imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES and isinstance(value, ModuleType):
-            return
-        super().__setattr__(name, value)
 
 
 def __getattr__(name: str) -> Any:
@@ -50,4 +42,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    """The API, whether it has been imported yet or not."""
+    return sorted(__all__)

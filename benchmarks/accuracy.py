@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from autotune.core.problem import Problem
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 from benchmarks.peers import Tensors, peer_call
 
 BOUND = {"forward": 2.0, "backward": 3.0}

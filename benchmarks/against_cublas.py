@@ -17,19 +17,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.devices.detect import present_gpu
-from autotune.devices.open import CudaOpener
-from autotune.errors import AutotuneError, DeviceMissing
+from autotune.core.errors import AutotuneError, DeviceMissing
+from autotune.core.problem import Problem
+from autotune.devices.factory import CudaOpener
+from autotune.gpus.present import present_gpu
+from autotune.ladder.shared_worker import SharedWorker
 from autotune.ladder.torch_peers import dtype_of
 from autotune.ladder.warm import warm
-from autotune.ladder.worker import SharedWorker
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
-from autotune.search.budget import Budget, Clock
-from autotune.search.choose import choose_subject
-from autotune.search.events import silent
-from autotune.search.session import Options, search_with
 from autotune.store import Store, open_store
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.choose import choose_subject
+from autotune.tuning.events import silent
+from autotune.tuning.session import Options, search_with
 
 if TYPE_CHECKING:
     from autotune.devices.cuda import CudaDevice
@@ -84,7 +84,7 @@ def compare(device: "CudaDevice", problem: Problem, db: str) -> dict[str, Any]:
     import torch
 
     from autotune import best
-    from autotune.devices.base import TimingBudget
+    from autotune.devices.protocol import TimingBudget
     from benchmarks.ours import our_call, outputs_of
     from benchmarks.peers import difference, time_call
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from autotune import best
-from autotune.devices.base import TimingBudget
+from autotune.answers.best import Best
+from autotune.core.problem import Problem
 from autotune.devices.cuda import CudaDevice
-from autotune.lookup import Best
+from autotune.devices.protocol import TimingBudget
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 from benchmarks.ours import build_all, our_call, outputs_of
 from benchmarks.peer_table import OURS, parse_targets, table
 from benchmarks.peers import Call, Tensors, difference, peer_call, time_call, versions, wanted

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autotune.check.awkward import awkward_tasks
-from autotune.check.process import TracingProcess
-from autotune.check.task import Traced, TraceTask
-from autotune.devices.gpus import gpu
-from autotune.errors import AutotuneError
+from autotune.checker.awkward_tasks import awkward_tasks
+from autotune.core.errors import AutotuneError
+from autotune.core.values import format_config
+from autotune.families.template import Template, builtin_templates
+from autotune.gpus.known import gpu
 from autotune.ops.registry import BUILTIN
-from autotune.template import Template, builtin_templates
-from autotune.values import format_config
+from autotune.trace.remote import TracingProcess
+from autotune.trace.task import Traced, TraceTask
 
 HEADING = (
     "| family | runs | configurations | problems | runs with findings | seconds |",

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.build.emulator_support import emulator_support
-from autotune.check.target import find_target
-from autotune.check.task import TraceTask
-from autotune.check.tracing import trace_plan
-from autotune.devices.cpu import CpuDevice
-from autotune.expected import Expectation, expect
-from autotune.measure import Bench
+from autotune.checker.target import find_target
+from autotune.compilers.cache import BuildCache
+from autotune.core.outcome import Outcome
+from autotune.devices.emulated import CpuDevice
+from autotune.devices.measure import Bench
+from autotune.emulator.building import build_emulator
+from autotune.emulator.support import emulator_support
+from autotune.families.render import render
+from autotune.families.source import KernelSource
+from autotune.ops.expected import Expectation, expect
 from autotune.ops.registry import get_op
-from autotune.outcome import Outcome
-from autotune.render import render
-from autotune.source import KernelSource
+from autotune.trace.task import TraceTask
+from autotune.trace.tracing import trace_plan
 
 THREADS = 2
 _FAMILIES = ("forward/flash_simt", "backward/flash_simt")

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import autotune
-from autotune.search import lane
 from autotune.store import open_store
 from autotune.store.transfer import export_file
+from autotune.tuning import lane
 
 FAMILIES = (
     ("forward", "flash_mma", "fp16"), ("backward", "flash_mma", "fp16"), ("backward", "flash_simt", "fp32"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from autotune.template import find_template
+from autotune.families.template import find_template
 from benchmarks.estimate_samples import Group, Sample, load_samples
 
 SHUFFLES, DRAWN, CHOSEN, NEAR = 500, 20, 5, 1.05

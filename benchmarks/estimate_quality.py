@@ -24,20 +24,20 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import CubinRequest
-from autotune.check.task import Traced, TraceTask, run_task
-from autotune.devices.gpus import gpu
-from autotune.errors import AutotuneError
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.core.errors import AutotuneError
+from autotune.core.measurement import Measurement
+from autotune.core.problem import Problem
+from autotune.core.values import Value
 from autotune.estimate.counting import count
 from autotune.estimate.occupancy import kernel_resources
 from autotune.estimate.schedule import schedules_of
-from autotune.measurement import Measurement
-from autotune.ops.locate import OpRef
-from autotune.problem import Problem
-from autotune.render import render
-from autotune.template import find_template
-from autotune.values import Value
+from autotune.families.op_ref import OpRef
+from autotune.families.render import render
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
+from autotune.trace.task import Traced, TraceTask, run_task
 from benchmarks.estimate_samples import HEADER, Group, Sample, load_samples, qualities, save_samples
 
 

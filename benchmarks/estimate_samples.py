@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from autotune.devices.gpus import gpu
+from autotune.core.measurement import KernelResources
+from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, Zero
+from autotune.core.values import Value
 from autotune.estimate.counts import Counts
 from autotune.estimate.model import Estimate, predict
 from autotune.estimate.schedule import Schedule
-from autotune.measurement import KernelResources
-from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, Zero
-from autotune.values import Value
+from autotune.gpus.known import gpu
 
 Group = tuple[str, str, str]
 """Op, family and dtype."""

@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import autotune
-from autotune import lookup
-from autotune.devices.gpus import gpu
-from autotune.devices.identity import DeviceIdentity
-from autotune.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
+from autotune.answers import lookup
+from autotune.core.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.outcome import Outcome
-from autotune.problem import Problem
-from autotune.space import Space
 from autotune.store import Store, open_store
-from autotune.store.models import Winner
 from autotune.store.recording import Trial, make_row
 from autotune.store.rows import candidate_row, device_row, now, problem_row
-from autotune.template import builtin_templates
+from autotune.store.tables import Winner
 
 _PER_PROBLEM = 100
 _H200 = DeviceIdentity("cuda", gpu("h200"))

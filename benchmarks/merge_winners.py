@@ -14,16 +14,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from autotune.errors import AutotuneError
-from autotune.problem import Problem
-from autotune.resources import resource_root
-from autotune.space import Space
+from autotune.core.errors import AutotuneError
+from autotune.core.problem import Problem
+from autotune.core.resources import resource_root
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
 from autotune.store import Store, open_store
 from autotune.store.choosing import best_of, full_versions
-from autotune.store.linefile import read_lines, write_lines
-from autotune.store.lines import Line, as_winner
+from autotune.store.json_lines import Line, as_winner
+from autotune.store.line_files import read_lines, write_lines
 from autotune.store.transfer import export_lines, import_lines, line_of
-from autotune.template import builtin_templates
 from benchmarks.rows import Row, default_rows, full_rows, peer_rows
 
 

@@ -45,9 +45,9 @@ CASES: tuple[Case, ...] = (
 
 def cases(device: str) -> Iterator[Case]:
     """CASES, then the default of every other family that searches take, in the first dtype that it supports."""
-    from autotune.devices.gpus import gpu
+    from autotune.families.template import builtin_templates
+    from autotune.gpus.known import gpu
     from autotune.ops.registry import BUILTIN, get_op
-    from autotune.template import builtin_templates
 
     yield from CASES
     known = {case[:2] for case in CASES}
@@ -81,15 +81,15 @@ def prepare(
     folder: Path, op_name: str, family: str, fields: Mapping[str, Any], params: Mapping[str, Any], device: str
 ) -> None:
     """Leave `kernel.cubin`, `case.pickle` and `ours.json` in the folder."""
-    from autotune.build.cache import BuildCache
-    from autotune.build.nvcc import build_cubin
-    from autotune.check.task import TraceTask, run_task
-    from autotune.devices.gpus import gpu
-    from autotune.expected import storage_images
-    from autotune.ops.locate import OpRef
+    from autotune.compilers.cache import BuildCache
+    from autotune.compilers.nvcc import build_cubin
+    from autotune.families.op_ref import OpRef
+    from autotune.families.space import Space
+    from autotune.families.template import find_template
+    from autotune.gpus.known import gpu
+    from autotune.ops.expected import storage_images
     from autotune.ops.registry import get_op
-    from autotune.space import Space
-    from autotune.template import find_template
+    from autotune.trace.task import TraceTask, run_task
 
     spec, op, template = gpu(device), get_op(op_name), find_template(op_name, family)
     problem = op.problem(**fields)

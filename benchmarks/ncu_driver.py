@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autotune.plan import Launch, LaunchPlan, Zero, pack_arguments
+from autotune.core.plan import Launch, LaunchPlan, Zero, pack_arguments
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_…

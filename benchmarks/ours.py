@@ -7,17 +7,17 @@ from typing import Any
 
 import torch
 
-from autotune.arrays import bind, describe
-from autotune.build.artifact import Artifact
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import CubinRequest
-from autotune.build.pool import BuildPool
+from autotune.answers.arrays import bind, describe
+from autotune.answers.best import Best
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.compilers.pool import BuildPool
+from autotune.core.errors import UsageError
+from autotune.core.plan import TensorSpec
 from autotune.devices.cuda import CudaDevice
-from autotune.errors import UsageError
 from autotune.ladder.torch_peers import dtype_of
-from autotune.lookup import Best
 from autotune.ops.registry import get_op
-from autotune.plan import TensorSpec
 
 
 def build_all(found: Iterable[Best], arch: str) -> None:

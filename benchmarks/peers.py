@@ -11,11 +11,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from autotune.devices.base import TimingBudget
+from autotune.core.measurement import Timing
+from autotune.core.problem import Problem
+from autotune.devices.protocol import TimingBudget
 from autotune.ladder import torch_peers
 from autotune.ladder.torch_peers import attention_tensor
-from autotune.measurement import Timing
-from autotune.problem import Problem
 
 Call = Callable[[], Any]
 

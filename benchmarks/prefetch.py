@@ -8,12 +8,12 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessP
 from multiprocessing import get_context
 from pathlib import Path
 
+from autotune.core.problem import Problem
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Prepare
-from autotune.devices.open import DeviceOpener
-from autotune.expected import expect, save
-from autotune.ladder.worker import SharedWorker
+from autotune.ladder.shared_worker import SharedWorker
+from autotune.ops.expected import expect, save
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 
 _AHEAD = 3  # finished or under way for each process: what they keep in the temporary folder stays bounded
 
@@ -46,7 +46,7 @@ class References:
             wait(pending, return_when=FIRST_COMPLETED)
 
     def take(self, problem: Problem) -> Path | None:
-        """The file that `autotune.expected.save` wrote for it, the caller's to delete; None if there is none."""
+        """The file that `autotune.ops.expected.save` wrote for it, the caller's to delete; None if there is none."""
         future = self._made.pop(problem, None)
         self._fill()
         if future is None or not future.done() or future.exception() is not None:

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from autotune.core.problem import Problem
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 
 RECORDED = Path(__file__).parent / "data" / "peers_h200.json"
 """Peers' times on an H200: {"source": …, "rows": [{op, dtype, HS, causal, T, B, NH, "ms": {kind: {peer: ms}}}]}."""

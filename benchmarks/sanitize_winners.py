@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.build.toolchain import find_nvcc
-from autotune.devices.detect import gpu_count
-from autotune.exported import compile_line, export_text
-from autotune.lookup import Best
-from autotune.problem import Problem
-from autotune.store.lines import Line
-from autotune.template import find_template
+from autotune.answers.best import Best
+from autotune.answers.export_text import compile_line, export_text
+from autotune.compilers.toolchain import find_nvcc
+from autotune.core.problem import Problem
+from autotune.families.template import find_template
+from autotune.gpus.present import gpu_count
+from autotune.store.json_lines import Line
 from benchmarks.merge_winners import is_valid
 from benchmarks.rows import Row
 from benchmarks.spills import winners

@@ -21,21 +21,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.devices.detect import present_gpu
-from autotune.devices.gpus import gpu
-from autotune.devices.open import CpuOpener, CudaOpener, DeviceOpener
-from autotune.errors import AutotuneError
+from autotune.core.errors import AutotuneError
+from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
+from autotune.families.template import builtin_templates
+from autotune.gpus.known import gpu
+from autotune.gpus.present import present_gpu
 from autotune.ladder.warm import warm
-from autotune.search.budget import Clock
-from autotune.search.choose import Subject, choose_subject
-from autotune.search.events import silent
-from autotune.search.ledger import costs
-from autotune.search.result import SearchResult
-from autotune.search.session import Options, search_with
 from autotune.store import Store, open_store
 from autotune.store.choosing import best_of, full_versions
 from autotune.store.transfer import export_file
-from autotune.template import builtin_templates
+from autotune.tuning.budget import Clock
+from autotune.tuning.choose import Subject, choose_subject
+from autotune.tuning.events import silent
+from autotune.tuning.ledger import costs
+from autotune.tuning.result import SearchResult
+from autotune.tuning.session import Options, search_with
 from benchmarks.allowance import Allowance
 from benchmarks.merge_winners import merged
 from benchmarks.prefetch import ReadyWorker, References

@@ -5,10 +5,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from autotune.devices.gpus import gpu
+from autotune.families.space import Space
+from autotune.families.template import load_template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.space import Space
-from autotune.template import load_template
 
 FRONT = """summary = "a million combinations"
 op = "forward"

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.build.artifact import Artifact, KernelReport
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import CubinRequest
-from autotune.build.pool import BuildPool
-from autotune.errors import BuildError, CompileError, NoFeasibleConfiguration
+from autotune.compilers.artifact import Artifact, KernelReport
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.compilers.pool import BuildPool
+from autotune.core.errors import BuildError, CompileError, NoFeasibleConfiguration
+from autotune.core.measurement import KernelResources
 from autotune.estimate.occupancy import kernel_resources
-from autotune.measurement import KernelResources
-from autotune.render import render
-from autotune.source import KernelSource
-from autotune.store.lines import Line
+from autotune.families.render import render
+from autotune.families.source import KernelSource
+from autotune.families.template import find_template
+from autotune.store.json_lines import Line
 from autotune.store.shipped import shipped_winners
-from autotune.template import find_template
 from benchmarks.merge_winners import is_current, is_valid, lines_of
 from benchmarks.rows import Row
 

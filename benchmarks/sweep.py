@@ -4,9 +4,9 @@ import argparse
 import itertools
 from collections.abc import Iterator
 
+from autotune.core.problem import Problem
 from autotune.ops.attention import FIELDS
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 
 
 def add_problem_options(parser: argparse.ArgumentParser) -> None:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean, median, quantiles
 
-from autotune.candidate import Candidate, make_candidate
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import NoFeasibleConfiguration
-from autotune.outcome import Outcome
-from autotune.problem import Problem
-from autotune.space import Space
-from autotune.store.lines import Line
-from autotune.template import builtin_templates
+from autotune.core.candidate import Candidate, make_candidate
+from autotune.core.errors import NoFeasibleConfiguration
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
+from autotune.gpus.spec import DeviceSpec
+from autotune.store.json_lines import Line
 from benchmarks.merge_winners import lines_of
 from benchmarks.rows import Group, Row
 

@@ -1,4 +1,4 @@
-"""One build cache for a whole session; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
+"""One build cache a session; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
 
 import importlib.util
 import os
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.devices.detect import present_gpu
+from autotune.compilers.cache import BuildCache
+from autotune.gpus.present import present_gpu
+
+pytest_plugins = ("tests.small_templates",)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.build.artifact import Artifact
-from autotune.devices.base import Device, TimingBudget
-from autotune.devices.gpus import gpu
-from autotune.devices.identity import DeviceIdentity
-from autotune.dtypes import numpy_dtype
-from autotune.errors import DeviceMissing, LaunchError
-from autotune.expected import tensor_view
-from autotune.measurement import Timing
-from autotune.ops.base import Arrays, Field, Op
-from autotune.plan import Buffer, LaunchPlan, TensorSpec
-from autotune.problem import Problem
+from autotune.compilers.artifact import Artifact
+from autotune.core.dtypes import numpy_dtype
+from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.measurement import Timing
+from autotune.core.plan import Buffer, LaunchPlan, TensorSpec
+from autotune.core.problem import Problem
+from autotune.devices.protocol import Device, TimingBudget
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
+from autotune.ops.expected import tensor_view
+from autotune.ops.op import Arrays, Field, Op
 
 N = 6
 

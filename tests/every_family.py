@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from autotune.build.nvcc import ARCHITECTURES
-from autotune.devices.gpus import gpu
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import ProblemError
-from autotune.ops.base import Field, Op
+from autotune.compilers.nvcc import ARCHITECTURES
+from autotune.core.errors import ProblemError
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.families.template import Template, builtin_templates
+from autotune.gpus.known import gpu
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.op import Field, Op
 from autotune.ops.registry import BUILTIN, get_op
-from autotune.problem import Problem
-from autotune.template import Template, builtin_templates
-from autotune.values import Value
 
 Fields = Mapping[str, Value]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.build.artifact import Artifact
-from autotune.devices.base import Device, TimingBudget
-from autotune.errors import LaunchError
-from autotune.measurement import Timing
-from autotune.plan import LaunchPlan
-from autotune.problem import Problem
+from autotune.compilers.artifact import Artifact
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import Timing
+from autotune.core.plan import LaunchPlan
+from autotune.core.problem import Problem
+from autotune.devices.protocol import Device, TimingBudget
 from tests.device_doubles import PythonDevice, PythonProgram, right
 
 

@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from autotune.candidate import Candidate
-from autotune.measurement import Measurement
-from autotune.search.budget import Budget, Clock
-from autotune.search.families import Families
-from autotune.search.records import Records
-from autotune.search.session import Options, Session
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement
 from autotune.store import open_store
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.history import Records
+from autotune.tuning.joint_space import Families
+from autotune.tuning.session import Options, Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
 

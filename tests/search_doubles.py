@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.candidate import Candidate
-from autotune.devices.gpus import gpu
-from autotune.devices.identity import DeviceIdentity
-from autotune.measurement import Measurement, OutputCheck, Timing, Verification
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement, OutputCheck, Timing, Verification
+from autotune.core.outcome import Outcome
+from autotune.core.values import Config, Value
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.outcome import Outcome
-from autotune.search.budget import Budget, Clock
-from autotune.search.engine import Engine
-from autotune.search.evaluator import Finished, Load
-from autotune.search.families import Families, Family
-from autotune.search.ledger import Ledger
-from autotune.search.records import Records
-from autotune.search.samplers import make_strategy
 from autotune.store import Store, open_store
-from autotune.values import Config, Value
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.history import Records
+from autotune.tuning.joint_space import Families, Family
+from autotune.tuning.ledger import Ledger
+from autotune.tuning.loop import Engine
+from autotune.tuning.samplers import make_strategy
 
 IDENTITY = DeviceIdentity("cuda", gpu("h200"))
 PROBLEM = get_op("forward").problem(T=64)

@@ -1,9 +1,9 @@
 """Small hand-made kernel sources for tests that need no template."""
 
-from autotune.candidate import make_candidate
-from autotune.plan import LaunchPlan
-from autotune.problem import Problem
-from autotune.source import Include, KernelSource
+from autotune.core.candidate import make_candidate
+from autotune.core.plan import LaunchPlan
+from autotune.core.problem import Problem
+from autotune.families.source import Include, KernelSource
 
 EMPTY_PLAN = LaunchPlan((), ())
 

@@ -1,0 +1,1 @@
+"""The command `autotune`: one module a command, imported only when it is asked for."""

@@ -6,10 +6,10 @@ import typer
 
 from autotune.cli import options
 from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs
-from autotune.values import format_config
+from autotune.core.values import format_config
 
 if TYPE_CHECKING:
-    from autotune.lookup import Best
+    from autotune.answers.best import Best
 
 
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -53,7 +53,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Look up the best configuration known for a problem: exact, nearest, same architecture, or a default."""
-    from autotune.lookup import best
+    from autotune.answers.lookup import best
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,

@@ -8,10 +8,10 @@ import typer
 
 from autotune.cli import options
 from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
-from autotune.errors import UsageError
+from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.check.api import Checked
+    from autotune.checker.check import Checked
 
 _MOST_SHOWN = 20
 """Findings of one candidate that are printed; all of them are in the JSON."""
@@ -110,7 +110,7 @@ def _params(texts: list[str] | None) -> dict[str, Any]:
 
 
 def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:
-    from autotune.check import check
+    from autotune.checker.check import check
 
     checked = check(op, **arguments)
     if as_json:
@@ -122,7 +122,7 @@ def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
 
 def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:
     """Whether all is well. Ctrl-C ends it with what has been checked."""
-    from autotune.check import check_all
+    from autotune.checker.check import check_all
     from autotune.cli.main import INTERRUPTED
 
     results: list[dict[str, Any]] = []

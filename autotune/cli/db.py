@@ -56,7 +56,7 @@ def import_command(
 ) -> None:
     """Verify records and add them: all of a file, or none. What is there already is left as it is."""
     from autotune.store import open_store
-    from autotune.store.linefile import read_lines
+    from autotune.store.line_files import read_lines
     from autotune.store.transfer import import_lines
 
     lines = list(read_lines(file))  # before a database is made for them

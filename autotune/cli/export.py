@@ -31,7 +31,7 @@ from autotune.cli.options import (
 from autotune.cli.output import DbOption, JsonOption, print_json
 
 if TYPE_CHECKING:
-    from autotune.export import Exported
+    from autotune.answers.export import Exported
 
 
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -79,7 +79,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     The file needs nvcc and nothing else. Its header says how to build it, and running it prints PASS or FAIL.
     """
-    from autotune.export import export
+    from autotune.answers.export import export
 
     options = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 def _print(written: "Exported") -> None:
-    from autotune.traits import Traits
+    from autotune.families.traits import Traits
 
     typer.echo(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
     for name, text in Traits(written.arithmetic, written.deterministic).rows():

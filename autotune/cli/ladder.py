@@ -19,10 +19,10 @@ from autotune.cli.options import (
     field_values,
 )
 from autotune.cli.output import DbOption, JsonOption, print_json, print_table
-from autotune.errors import UsageError
+from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.ladder.result import Climb
+    from autotune.ladder.climbed import Climb
 
 
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -82,14 +82,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
-    from autotune.devices.open import CudaOpener
+    from autotune.devices.factory import CudaOpener
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
     from autotune.report.ladder import check_plot, write_plot
     from autotune.report.progress import ProgressDisplay
-    from autotune.search.choose import choose_device
     from autotune.store import open_store
+    from autotune.tuning.choose import choose_device
 
     if op not in LADDERS:
         raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")

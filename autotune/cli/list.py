@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_table
-from autotune.outcome import Outcome
-from autotune.values import format_config
+from autotune.core.outcome import Outcome
+from autotune.core.values import format_config
 
 if TYPE_CHECKING:
     from autotune.store.records import StoredMeasurement

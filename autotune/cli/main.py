@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autotune.errors import AutotuneError
+from autotune.core.errors import AutotuneError
 
 COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 """The commands, in the order in which they are shown."""
@@ -59,7 +59,7 @@ def _add(app: typer.Typer, name: str, module: Any) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from autotune import __version__
+        from autotune.core.version import __version__
 
         typer.echo(f"autotune {__version__}")
         raise typer.Exit

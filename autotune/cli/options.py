@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.errors import UsageError
-from autotune.values import Value
+from autotune.core.errors import UsageError
+from autotune.core.values import Value
 
 _PANEL = "Problem"
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.blas import one_blas_thread
 from autotune.cli.options import (
     AlphaOption,
     ArithmeticOption,
@@ -32,11 +31,12 @@ from autotune.cli.options import (
     split_setting,
 )
 from autotune.cli.output import JsonOption, print_json, print_table
-from autotune.values import Value
+from autotune.core.blas import one_blas_thread
+from autotune.core.values import Value
 
 if TYPE_CHECKING:
     from autotune.report.results import Asked
-    from autotune.search.result import SearchResult
+    from autotune.tuning.result import SearchResult
 
 _PROBLEM, _SEARCH, _WHERE = "Problem", "Search", "Where"
 
@@ -153,7 +153,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from autotune.report.results import Asked
 
     with one_blas_thread():  # the worker, which computes references, has threads of its own
-        from autotune.search.api import sweep
+        from autotune.tuning.search import sweep
 
     given = {
         "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,

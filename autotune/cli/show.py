@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs, print_table
-from autotune.errors import AutotuneError, UsageError
-from autotune.values import format_config
+from autotune.core.errors import AutotuneError, UsageError
+from autotune.core.values import format_config
 
 if TYPE_CHECKING:
-    from autotune.estimate.candidate import Estimated
+    from autotune.estimate.examine import Estimated
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
 
@@ -48,13 +48,13 @@ def command(
 
 def _estimate(found: "StoredMeasurement", target: str | None) -> "Estimated":
     """By the family as it is now: shipped ones only, since a record does not say where a user's file lies."""
-    from autotune.check.process import TracingProcess
-    from autotune.check.task import TraceTask
-    from autotune.devices.gpus import gpu
-    from autotune.estimate.candidate import examine_alone
-    from autotune.ops.locate import OpRef
-    from autotune.space import Space
-    from autotune.template import find_template
+    from autotune.estimate.examine import examine_alone
+    from autotune.families.op_ref import OpRef
+    from autotune.families.space import Space
+    from autotune.families.template import find_template
+    from autotune.gpus.known import gpu
+    from autotune.trace.remote import TracingProcess
+    from autotune.trace.task import TraceTask
 
     candidate = found.candidate
     template = find_template(found.problem.op, candidate.template)
@@ -144,7 +144,7 @@ def _json(
 
 def _traits_json(found: "StoredMeasurement") -> dict[str, Any]:
     """null where the family is not at hand as it was."""
-    from autotune.traits import traits_of_record
+    from autotune.families.traits import traits_of_record
 
     traits = traits_of_record(found.problem, found.candidate, found.device)
     return {"arithmetic": None, "deterministic": None} if traits is None else traits.to_json()
@@ -168,7 +168,7 @@ def _brief(record: "StoredMeasurement") -> dict[str, Any]:
 def _print(
     found: "StoredMeasurement", is_winner: bool, history: "list[StoredMeasurement]", climb: "list[StoredMeasurement]"
 ) -> None:
-    from autotune.traits import traits_of_record
+    from autotune.families.traits import traits_of_record
 
     measurement, timing = found.measurement, found.measurement.timing
     traits = traits_of_record(found.problem, found.candidate, found.device)

@@ -12,9 +12,9 @@ import time
 from multiprocessing.connection import Connection
 from typing import IO
 
+from autotune.core.errors import AutotuneError
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
-from autotune.devices.open import DeviceOpener
-from autotune.errors import AutotuneError
 
 OPEN_LIMIT_S = 120.0
 PREPARE_LIMIT_S = 900.0

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.build.artifact import Artifact
-from autotune.devices.base import Program, TimingBudget
+from autotune.compilers.artifact import Artifact
+from autotune.core.dtypes import numpy_dtype
+from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.measurement import Timing
+from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
-from autotune.devices.detect import driver_version, gpu_count, present_gpu
-from autotune.devices.identity import DeviceIdentity
-from autotune.devices.nvml import driver_release, read_state
+from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
-from autotune.dtypes import numpy_dtype
-from autotune.errors import DeviceMissing, LaunchError
-from autotune.measurement import Timing
-from autotune.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.nvml import driver_release, read_state
+from autotune.gpus.present import driver_version, gpu_count, present_gpu
 
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from autotune.build.artifact import Artifact
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import LaunchError
-from autotune.plan import Launch, LaunchPlan
+from autotune.compilers.artifact import Artifact
+from autotune.core.errors import LaunchError
+from autotune.core.plan import Launch, LaunchPlan
+from autotune.gpus.spec import DeviceSpec
 
 _UNASKED_SMEM = 48 * 1024  # a block may have this much; more must be asked for, kernel by kernel
 

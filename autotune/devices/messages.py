@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.build.artifact import Artifact
-from autotune.devices.base import TimingBudget
-from autotune.devices.identity import DeviceIdentity
-from autotune.errors import AutotuneError
-from autotune.measure import Verdict
-from autotune.measurement import Timing
-from autotune.ops.base import Op
-from autotune.plan import LaunchPlan
-from autotune.problem import Problem
+from autotune.compilers.artifact import Artifact
+from autotune.core.errors import AutotuneError
+from autotune.core.measurement import Timing
+from autotune.core.plan import LaunchPlan
+from autotune.core.problem import Problem
+from autotune.devices.measure import Verdict
+from autotune.devices.protocol import TimingBudget
+from autotune.gpus.identity import DeviceIdentity
+from autotune.ops.op import Op
 
 
 class OpSource(Protocol):
-    """Names an op in a form that another process can resolve (`autotune.ops.locate.OpRef`)."""
+    """Names an op in a form that another process can resolve (`autotune.families.op_ref.OpRef`)."""
 
     def resolve(self) -> Op:
         """The op."""

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import UsageError
-from autotune.outcome import Outcome
-from autotune.values import Config, Value, format_config
+from autotune.core.errors import UsageError
+from autotune.core.outcome import Outcome
+from autotune.core.values import Config, Value, format_config
 
 if TYPE_CHECKING:
-    from autotune.store.lines import Line
+    from autotune.store.json_lines import Line
 
 # Kernel Tuner records a failure as a text in place of a time, by the name of the failure's class.
 _FAILURES = {
@@ -150,7 +150,7 @@ def _from_lines(path: Path, text: str, template: str | None) -> RecordedSpace:
 
 
 def _lines(path: Path, text: str) -> Iterator["Line"]:
-    from autotune.store.lines import LineError, parse_line
+    from autotune.store.json_lines import LineError, parse_line
 
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from autotune.devices.gpus import by_title, short_name
-from autotune.devices.identity import DeviceIdentity
+from autotune.core.measurement import Measurement, Timing
+from autotune.core.outcome import Outcome
+from autotune.core.values import Config
 from autotune.devices.recorded import RecordedResult, RecordedSpace
-from autotune.devices.spec import DeviceSpec
 from autotune.devices.timing import quartiles
-from autotune.measurement import Measurement, Timing
-from autotune.outcome import Outcome
-from autotune.values import Config
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import by_title, short_name
+from autotune.gpus.spec import DeviceSpec
 
 __all__ = ["RecordedSpace", "ReplayDevice"]
 

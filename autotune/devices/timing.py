@@ -4,9 +4,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from autotune.devices.base import TimingBudget
-from autotune.errors import LaunchError
-from autotune.measurement import Timing
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import Timing
+from autotune.devices.protocol import TimingBudget
 
 _FEW = 3  # repeats after which a candidate that cannot win, or takes very long, is given up
 _LONG_MS = 1000.0  # a run as long as this needs no warm-up and no repeat: what is cold in it does not show

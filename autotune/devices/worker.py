@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import BinaryIO
 
-from autotune.devices.base import Device
+from autotune.core.errors import AutotuneError
+from autotune.core.outcome import Outcome
+from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
-from autotune.errors import AutotuneError
-from autotune.expected import Expectation, expect, load, save
-from autotune.measure import Bench
-from autotune.ops.base import Op
-from autotune.outcome import Outcome
+from autotune.devices.protocol import Device
+from autotune.ops.expected import Expectation, expect, load, save
+from autotune.ops.op import Op
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 

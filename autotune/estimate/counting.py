@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from autotune.check.task import Traced, TraceTask
-from autotune.check.tracing import SAMPLED_BLOCKS
-from autotune.errors import LaunchError
+from autotune.core.errors import LaunchError
+from autotune.core.plan import LaunchPlan
+from autotune.core.problem import Problem
 from autotune.estimate.counts import Counts, counts_of, extrapolate, grid_ratio, uneven
+from autotune.families.render import render
+from autotune.families.source import KernelSource
+from autotune.families.template import Template, load_template
 from autotune.ops.attention import Attention
-from autotune.ops.base import Op
-from autotune.plan import LaunchPlan
-from autotune.problem import Problem
-from autotune.render import render
-from autotune.source import KernelSource
-from autotune.template import Template, load_template
+from autotune.ops.op import Op
+from autotune.trace.task import Traced, TraceTask
+from autotune.trace.tracing import SAMPLED_BLOCKS
 
 Tracer = Callable[[TraceTask], Traced]
 """`TracingProcess.trace`, or `run_task` in a process that may be torn down."""

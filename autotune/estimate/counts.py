@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from autotune.check.model import KernelTrace
-from autotune.plan import Launch
+from autotune.core.plan import Launch
+from autotune.trace.observed import KernelTrace
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ family the ranking is weak. Deterministic: the same input gives the same estimat
 import math
 from collections.abc import Sequence
 
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import LaunchError
-from autotune.estimate.version import MODEL
-from autotune.measurement import KernelResources, Timing
-from autotune.plan import Launch, LaunchPlan, ScalarArg, Zero
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import KernelResources, Timing
+from autotune.core.model_version import MODEL
+from autotune.core.plan import Launch, LaunchPlan, ScalarArg, Zero
+from autotune.gpus.spec import DeviceSpec
 
 METHOD = f"estimate, model {MODEL}: roofline by launch, with efficiencies from registers, spills, occupancy and grid"
 

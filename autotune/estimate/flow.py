@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.errors import BuildError
+from autotune.core.errors import BuildError
 from autotune.estimate.controlflow import OUT, Block, Code, blocks_of, chains_of, live_blocks
 from autotune.estimate.counts import Counts
 from autotune.estimate.nonnegative import Array, nonnegative_least_squares

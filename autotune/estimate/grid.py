@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from autotune.core.plan import Launch
 from autotune.estimate.counts import Counts, working_blocks
 from autotune.estimate.schedule import Schedule
-from autotune.plan import Launch
 
 _MOST_SCHEDULED = 16384  # blocks; of more the last wave matters little
 _OVER = 1e-9  # share of a block that is left when it has ended

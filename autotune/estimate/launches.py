@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import LaunchError
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import KernelResources
+from autotune.core.plan import Launch, ScalarArg
 from autotune.estimate.counts import Counts
-from autotune.measurement import KernelResources
-from autotune.plan import Launch, ScalarArg
+from autotune.gpus.spec import DeviceSpec
 
 
 def fitting_blocks(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> int:

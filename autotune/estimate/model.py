@@ -20,16 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from autotune.devices.rates import Rates, rates_of
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import LaunchError
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import KernelResources, Timing
+from autotune.core.model_version import MODEL
+from autotune.core.plan import Launch, LaunchPlan, Zero
 from autotune.estimate.counts import MMA_FLOPS, Counts, working_blocks
 from autotune.estimate.grid import balance_of, clocks_of_grid
 from autotune.estimate.launches import device_bytes, fitting_blocks, found_resources
 from autotune.estimate.schedule import ALU_CLOCKS, Schedule, tensor_rate
-from autotune.estimate.version import MODEL
-from autotune.measurement import KernelResources, Timing
-from autotune.plan import Launch, LaunchPlan, Zero
+from autotune.gpus.rates import Rates, rates_of
+from autotune.gpus.spec import DeviceSpec
 
 METHOD = f"estimate, model {MODEL}: warps of the compiled code, executed as often as counted on the emulator"
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.build.artifact import Artifact, KernelReport
-from autotune.devices.spec import DeviceSpec
-from autotune.limits import MAX_BLOCK, MAX_GRID
-from autotune.measurement import KernelResources
-from autotune.plan import Launch, LaunchPlan
+from autotune.compilers.artifact import Artifact, KernelReport
+from autotune.core.measurement import KernelResources
+from autotune.core.plan import Launch, LaunchPlan
+from autotune.families.limits import MAX_BLOCK, MAX_GRID
+from autotune.gpus.spec import DeviceSpec
 
 Limiter = Literal["threads", "blocks", "registers", "shared memory"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune.errors import BuildError
+from autotune.core.errors import BuildError
 
 Pipe = Literal["", "fma", "integer multiply", "half", "alu", "special", "tensor", "exchange", "load", "copy", "store"]
 """Where an instruction goes. `exchange`: shared memory, L1 and shuffles; `load`, `copy`, `store`: memory beyond."""

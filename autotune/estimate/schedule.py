@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.devices.rates import Rates, rates_of
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import BuildError
+from autotune.core.errors import BuildError
+from autotune.core.measurement import KernelResources
+from autotune.core.plan import LaunchPlan
 from autotune.estimate.controlflow import Code, loops_of
 from autotune.estimate.counts import MMA_FLOPS, Counts, working_blocks
 from autotune.estimate.flow import Flow, flow_of
 from autotune.estimate.launches import device_bytes, fitting_blocks, found_resources
 from autotune.estimate.sass import Pipe, read_code
 from autotune.estimate.warps import Costs, Step, clocks_alone, clocks_of_round, steps_of
-from autotune.measurement import KernelResources
-from autotune.plan import LaunchPlan
+from autotune.gpus.rates import Rates, rates_of
+from autotune.gpus.spec import DeviceSpec
 
 ALU_CLOCKS = 2.0
 """That an instruction for integers, comparisons or conversions keeps its pipe of 16 lanes busy (Programming Guide)."""

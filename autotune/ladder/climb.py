@@ -5,27 +5,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from autotune.devices.detect import present_gpu
-from autotune.devices.identity import DeviceIdentity
-from autotune.devices.open import CpuOpener, CudaOpener, DeviceOpener
-from autotune.errors import NoFeasibleConfiguration
+from autotune.core.errors import NoFeasibleConfiguration
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.present import present_gpu
+from autotune.ladder.climbed import Climb, Rung, Timed
 from autotune.ladder.peers import Ask, Peers, no_peers
-from autotune.ladder.result import Climb, Rung, Timed
+from autotune.ladder.shared_worker import SharedWorker
 from autotune.ladder.stations import SKIPPED, Station, stations, stations_of, version_problem
 from autotune.ladder.versions import SMALL, Ladder, Version
 from autotune.ladder.warm import warm
-from autotune.ladder.worker import SharedWorker
 from autotune.ops.registry import get_op
-from autotune.outcome import Outcome
-from autotune.problem import Problem
-from autotune.search.budget import Budget, Clock
-from autotune.search.choose import choose_families
-from autotune.search.events import Listener, silent
-from autotune.search.finalists import FINALISTS
-from autotune.search.result import SearchResult
-from autotune.search.session import Options, search_with
 from autotune.store import Store
-from autotune.values import Value
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.choose import choose_families
+from autotune.tuning.events import Listener, silent
+from autotune.tuning.finalists import FINALISTS
+from autotune.tuning.result import SearchResult
+from autotune.tuning.session import Options, search_with
 
 TRIALS_ESTIMATED, TRIALS_MEASURED = 2, 12
 """Candidates a version where none is asked for: on the emulator, on a GPU."""

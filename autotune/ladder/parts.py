@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autotune.ladder.narrow import Pins
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.families.narrow import Pins
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
-from autotune.values import Value
 
 Derive = Callable[[Problem], Problem]
 """From the problem of the whole ladder to that of a part."""

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.errors import UsageError
-from autotune.problem import Problem
+from autotune.core.errors import UsageError
+from autotune.core.problem import Problem
 
 LIMIT_S = 120.0
 """Seconds that the other process may take to measure."""

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from autotune.ladder.narrow import narrowed
+from autotune.core.problem import Problem
+from autotune.families.narrow import narrowed
+from autotune.families.template import find_template
 from autotune.ladder.parts import Part
 from autotune.ladder.versions import Ladder, Version
-from autotune.problem import Problem
-from autotune.search.choose import Subject, choose_subject
-from autotune.template import find_template
+from autotune.tuning.choose import Subject, choose_subject
 
 SKIPPED = {
     "16-bit": "it is about 16-bit elements, and fp32 was asked for",

@@ -11,12 +11,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from autotune.devices.base import TimingBudget
+from autotune.core.errors import LaunchError
+from autotune.core.measurement import Timing
+from autotune.core.problem import Problem, split_json
+from autotune.devices.protocol import TimingBudget
 from autotune.devices.timing import time_adaptively
-from autotune.errors import LaunchError
-from autotune.measurement import Timing
 from autotune.ops.registry import get_op
-from autotune.problem import Problem, split_json
 
 BACKENDS = {
     "cuDNN": "CUDNN_ATTENTION",

@@ -7,6 +7,7 @@ published for a whole backward pass with cuBLAS products on an RTX 4090 at B=4, 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from autotune.core.values import Value
 from autotune.ladder.parts import (
     Part,
     key_product,
@@ -20,7 +21,6 @@ from autotune.ladder.parts import (
     softmax_backward,
     whole,
 )
-from autotune.values import Value
 
 PUBLISHED_GPU = "RTX 4090"
 PUBLISHED_PROBLEM = f"{PUBLISHED_GPU}, B=4 NH=12 T=1024 HS=64 fp32"

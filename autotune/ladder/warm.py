@@ -6,16 +6,16 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import CubinRequest
-from autotune.build.pool import BuildPool
-from autotune.candidate import Candidate
-from autotune.devices.spec import DeviceSpec
-from autotune.errors import AutotuneError
-from autotune.problem import Problem
-from autotune.render import render
-from autotune.search.choose import Subject, choose_families
-from autotune.search.session import STARTUP, Options
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.compilers.pool import BuildPool
+from autotune.core.candidate import Candidate
+from autotune.core.errors import AutotuneError
+from autotune.core.problem import Problem
+from autotune.families.render import render
+from autotune.gpus.spec import DeviceSpec
+from autotune.tuning.choose import Subject, choose_families
+from autotune.tuning.session import STARTUP, Options
 
 Searches = Sequence[tuple[Subject, Problem]]
 

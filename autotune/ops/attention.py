@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-from autotune.arithmetic import ARITHMETICS, FULL
-from autotune.dtypes import epsilon
-from autotune.errors import ProblemError
-from autotune.ops.base import Arrays, Field, Op, contiguous
-from autotune.plan import Role, TensorSpec
-from autotune.problem import Problem
-from autotune.reference import attention as reference
-from autotune.reference.inputs import normal
+from autotune.core.arithmetic import ARITHMETICS, FULL
+from autotune.core.dtypes import epsilon
+from autotune.core.errors import ProblemError
+from autotune.core.plan import Role, TensorSpec
+from autotune.core.problem import Problem
+from autotune.ops import attention_reference as reference
+from autotune.ops.inputs import normal
+from autotune.ops.op import Arrays, Field, Op, contiguous
 
 DTYPES = ("fp16", "bf16", "fp32")
 LAYOUTS = ("bthd", "bhtd", "packed")

@@ -19,12 +19,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.errors import ProblemError
-from autotune.ops.base import Arrays, Field, Op, contiguous
-from autotune.plan import Role, TensorSpec
-from autotune.problem import Problem
-from autotune.reference import matmul as reference
-from autotune.reference.inputs import normal
+from autotune.core.errors import ProblemError
+from autotune.core.plan import Role, TensorSpec
+from autotune.core.problem import Problem
+from autotune.ops import matmul_reference as reference
+from autotune.ops.inputs import normal
+from autotune.ops.op import Arrays, Field, Op, contiguous
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")

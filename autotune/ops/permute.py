@@ -5,10 +5,10 @@ Pipelines whose matrix products want every head contiguous do so before and afte
 
 import numpy as np
 
-from autotune.ops.base import Arrays, Field, Op, contiguous
-from autotune.plan import Role, TensorSpec
-from autotune.problem import Problem
-from autotune.reference.inputs import normal
+from autotune.core.plan import Role, TensorSpec
+from autotune.core.problem import Problem
+from autotune.ops.inputs import normal
+from autotune.ops.op import Arrays, Field, Op, contiguous
 
 _ORDERS = ("bthd", "bhtd")
 _EMULATED_ELEMENTS = 2**20

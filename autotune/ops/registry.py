@@ -1,9 +1,9 @@
 """The ops the engine can tune, by name."""
 
-from autotune.errors import ProblemError
+from autotune.core.errors import ProblemError
 from autotune.ops.attention import Backward, Forward
-from autotune.ops.base import Op
 from autotune.ops.matmul import Matmul
+from autotune.ops.op import Op
 from autotune.ops.permute import Permute
 from autotune.ops.softmax import Softmax, SoftmaxBackward
 

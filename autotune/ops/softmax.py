@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from autotune.dtypes import epsilon
-from autotune.ops.base import Arrays, Field, Op, contiguous
-from autotune.plan import Role, TensorSpec
-from autotune.problem import Problem
-from autotune.reference import softmax as reference
-from autotune.reference.inputs import normal
-from autotune.values import DTYPE_SIZE
+from autotune.core.dtypes import epsilon
+from autotune.core.plan import Role, TensorSpec
+from autotune.core.problem import Problem
+from autotune.core.values import DTYPE_SIZE
+from autotune.ops import softmax_reference as reference
+from autotune.ops.inputs import normal
+from autotune.ops.op import Arrays, Field, Op, contiguous
 
 _EMULATED_ELEMENTS = 2**21
 """Scores that the emulator takes through a row-wise kernel in about a second."""

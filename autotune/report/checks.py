@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from autotune.check.api import Checked
-from autotune.check.model import Arithmetic, KernelTrace, LineCounters
+from autotune.checker.check import Checked
+from autotune.trace.observed import Arithmetic, KernelTrace, LineCounters
 
 Row = tuple[object, ...]
 

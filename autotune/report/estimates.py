@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from autotune.estimate.candidate import Estimated
+from autotune.core.measurement import KernelResources
+from autotune.estimate.examine import Estimated
 from autotune.estimate.model import LaunchEstimate
-from autotune.measurement import KernelResources
 from autotune.report.words import format_ms
 
 Row = tuple[object, ...]

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.devices.gpus import LIMITS_SOURCE, gpus, source_of
-from autotune.devices.rates import UNCOMPARED, rates_of
-from autotune.devices.sources import PUBLISHED
+from autotune.gpus.known import LIMITS_SOURCE, gpus, source_of
+from autotune.gpus.rates import UNCOMPARED, rates_of
+from autotune.gpus.sources import PUBLISHED
 
 COLUMNS = (
     "gpu", "arch", ">SMs", ">MHz", ">GB/s", ">fp32 TFLOP/s", ">tensor TFLOP/s", ">L2 MB", ">memory GB", ">smem KB/SM",
@@ -18,11 +18,11 @@ COLUMNS = (
 _TEXT = f"""# GPUs
 
 What `--target` and `--device` take, with the published limits that constraints, occupancy and estimates use
-(`autotune/devices/gpus.py`); `autotune list gpus` prints the same. Of a GPU that is present the limits are read off
+(`autotune/gpus/known.py`); `autotune list gpus` prints the same. Of a GPU that is present the limits are read off
 the device. Tensor rates are dense fp16 with fp32 accumulation. Everywhere: 65,536 registers an SM, at most 255 a
 thread, and at most 1024 threads a block. Shared memory, threads and blocks by compute capability are those of the
 {LIMITS_SOURCE}.
-What an SM does in a clock, and latencies: `autotune/devices/rates.py`, with its sources.
+What an SM does in a clock, and latencies: `autotune/gpus/rates.py`, with its sources.
 
 Written by `python -m autotune.report.gpus docs/gpus.md`.
 """
@@ -34,13 +34,13 @@ _CHECKED = (
 
 _CHECKS = f"""## How far these figures were checked
 
-Each row satisfies these identities within the rounding of what is printed (`tests/cpu/test_gpu_figures.py`): fp32 rate
+Each row satisfies these identities within the rounding of what is printed (`tests/gpus/test_gpu_figures.py`): fp32 rate
 = 2 · cores · clock; tensor rate = SMs · FLOP a clock and SM · tensor clock; GB/s = bus bits / 8 · Gbit/s a pin. Figures
 were also compared with public quotations that name the document, or with public reports of drivers; the documents
 themselves were not at hand. *Not compared* names figures that no such quotation was found of: they rest on the
 identities and on collections of specifications.
 
-Of the rates in `autotune/devices/rates.py` these were not compared:
+Of the rates in `autotune/gpus/rates.py` these were not compared:
 
 {"".join(f"- {figure}{chr(10)}" for figure in UNCOMPARED)}"""
 

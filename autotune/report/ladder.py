@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import UsageError
-from autotune.ladder.result import Climb, Rung
+from autotune.core.errors import UsageError
+from autotune.core.problem import Problem
+from autotune.core.values import format_config
+from autotune.ladder.climbed import Climb, Rung
 from autotune.ladder.versions import PUBLISHED_GPU, PUBLISHED_PROBLEM
-from autotune.problem import Problem
 from autotune.report.words import format_ms
-from autotune.values import format_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

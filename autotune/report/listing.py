@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.problem import Problem
+from autotune.core.problem import Problem
+from autotune.core.values import Value, format_config
 from autotune.report.words import format_ms
 from autotune.store.records import StoredMeasurement
-from autotune.values import Value, format_config
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from autotune.core.values import format_config
 from autotune.report.words import clock, format_ms, number
-from autotune.search.events import Progress
-from autotune.values import format_config
+from autotune.tuning.events import Progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

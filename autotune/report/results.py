@@ -5,15 +5,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import AutotuneError
-from autotune.lookup import best, usual_gpu
-from autotune.measurement import KernelResources, OutputCheck
-from autotune.ops.base import Op
-from autotune.problem import Problem
+from autotune.answers.lookup import best, usual_gpu
+from autotune.core.errors import AutotuneError
+from autotune.core.measurement import KernelResources, OutputCheck
+from autotune.core.problem import Problem
+from autotune.core.values import Config, Value, format_config
+from autotune.families.template import SUFFIX
+from autotune.ops.op import Op
 from autotune.report.words import clock, format_ms, number
-from autotune.search.result import TIE, Ranked, SearchResult
-from autotune.template import SUFFIX
-from autotune.values import Config, Value, format_config
+from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
     "trials": "all trials of the budget are done",

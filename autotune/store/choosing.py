@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from autotune.arithmetic import FULL
-from autotune.candidate import Candidate
-from autotune.estimate.version import model_of
-from autotune.outcome import Outcome
-from autotune.problem import Problem
+from autotune.core.arithmetic import FULL
+from autotune.core.candidate import Candidate
+from autotune.core.model_version import model_of
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.families.template import builtin_templates
 from autotune.store.records import StoredMeasurement
 from autotune.store.store import Store
-from autotune.template import builtin_templates
 
 
 def best_of(

@@ -7,12 +7,12 @@ import time
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from autotune.candidate import Candidate
-from autotune.devices.identity import DeviceIdentity
-from autotune.problem import Problem
-from autotune.store.models import Claim, MeasurementRow
+from autotune.core.candidate import Candidate
+from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceIdentity
 from autotune.store.records import ClaimAnswer, Owner
 from autotune.store.rows import candidate_row, device_row, problem_row
+from autotune.store.tables import Claim, MeasurementRow
 
 STALE_SECONDS = 120.0
 """A claim without a heartbeat for this long is taken over."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from autotune.candidate import Candidate, make_candidate
-from autotune.devices.spec import DeviceSpec
-from autotune.estimate.version import DRIVER
-from autotune.measurement import TimingKind
-from autotune.problem import Problem
-from autotune.store.lines import Line
+from autotune.core.candidate import Candidate, make_candidate
+from autotune.core.measurement import TimingKind
+from autotune.core.model_version import DRIVER
+from autotune.core.problem import Problem
+from autotune.gpus.spec import DeviceSpec
+from autotune.store.json_lines import Line
 from autotune.store.plain import loads
 from autotune.store.reader import Reader, Row
 from autotune.store.shipped import shipped_winners

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from autotune.errors import StoreError
-from autotune.store.engine import make_engine
-from autotune.store.files import check_file
-from autotune.store.locate import database_url, sqlite_path
+from autotune.core.database_files import check_file
+from autotune.core.errors import StoreError
+from autotune.store.connections import make_engine
+from autotune.store.location import database_url, sqlite_path
 
 
 def open_engine(url: str | Path | None = None, *, create: bool = True) -> Engine:

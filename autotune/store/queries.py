@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.estimate.version import DRIVER, model_of
-from autotune.problem import Problem
-from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, Winner
+from autotune.core.model_version import DRIVER, model_of
+from autotune.core.problem import Problem
 from autotune.store.records import DeviceSummary, ProblemSummary, StoredMeasurement, StoredWinner
 from autotune.store.rows import to_problem, to_record, to_winner
+from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, Winner
 
 _OLD_ESTIMATE = case(((MeasurementRow.kind == "estimated") & (MeasurementRow.driver != DRIVER), 1), else_=0)
 """0 for what is measured or estimated by the present model."""

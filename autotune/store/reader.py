@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotune.errors import StoreError
-from autotune.store.files import check_file, plain_path
-from autotune.store.version import VERSION_TABLE, check_version
+from autotune.core.database_files import check_file, plain_path
+from autotune.core.errors import StoreError
+from autotune.store.schema_version import VERSION_TABLE, check_version
 
 Row = Sequence[Any]
 
@@ -42,7 +42,7 @@ def open_reader(location: str) -> Reader:
     """
     path = plain_path(location)
     if path is None:
-        from autotune.store.locate import database_url, sqlite_path
+        from autotune.store.location import database_url, sqlite_path
 
         url = database_url(location)
         path = sqlite_path(url)
@@ -142,7 +142,7 @@ class EngineReader:
     """A database server. It is asked every time: nothing tells cheaply that it has not changed."""
 
     def __init__(self, url: Any) -> None:
-        from autotune.store.engine import make_engine
+        from autotune.store.connections import make_engine
 
         self._engine = make_engine(url)
         self._checked = False
@@ -155,8 +155,8 @@ class EngineReader:
         """See `Reader.rows`."""
         from sqlalchemy import text
 
-        from autotune.store.engine import reading
-        from autotune.store.locate import shown
+        from autotune.store.connections import reading
+        from autotune.store.location import shown
         from autotune.store.schema import current_version
 
         with reading(self._engine) as connection:

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from autotune.candidate import Candidate
-from autotune.devices.identity import DeviceIdentity
-from autotune.errors import StoreError
-from autotune.estimate.version import model_of
-from autotune.measurement import Measurement
-from autotune.outcome import Outcome
-from autotune.problem import Problem
-from autotune.store.models import CandidateRow, Claim, Device, MeasurementRow, ProblemRow, Winner
+from autotune.core.candidate import Candidate
+from autotune.core.errors import StoreError
+from autotune.core.measurement import Measurement
+from autotune.core.model_version import model_of
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceIdentity
 from autotune.store.records import Stage
 from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row
+from autotune.store.tables import CandidateRow, Claim, Device, MeasurementRow, ProblemRow, Winner
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from autotune.candidate import Candidate
-from autotune.measurement import Measurement, TimingKind
-from autotune.problem import Problem
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.problem import Problem
 
 Stage = Literal["trial", "final"]
 """A candidate's own trial, or its re-timing among the finalists of a search."""

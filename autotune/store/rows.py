@@ -6,13 +6,13 @@ from typing import cast
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from autotune.candidate import Candidate, make_candidate
-from autotune.devices.identity import DeviceIdentity, DeviceKind
-from autotune.devices.spec import DeviceSpec
-from autotune.measurement import Measurement
-from autotune.problem import Problem
-from autotune.store.models import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
+from autotune.core.candidate import Candidate, make_candidate
+from autotune.core.measurement import Measurement
+from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceIdentity, DeviceKind
+from autotune.gpus.spec import DeviceSpec
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
+from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
 
 
 def now() -> datetime:
@@ -22,7 +22,7 @@ def now() -> datetime:
 
 def package_version() -> str:
     """Version of this package."""
-    from autotune import __version__
+    from autotune.core.version import __version__
 
     return __version__
 

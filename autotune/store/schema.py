@@ -4,10 +4,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from autotune.errors import StoreError
-from autotune.store.engine import reading, writing
-from autotune.store.locate import shown
-from autotune.store.version import HEAD, VERSION_TABLE, check_version, version_number
+from autotune.core.errors import StoreError
+from autotune.store.connections import reading, writing
+from autotune.store.location import shown
+from autotune.store.schema_version import HEAD, VERSION_TABLE, check_version, version_number
 
 _TABLES = {"device", "problem", "candidate", "search", "measurement", "claim", "winner"}
 
@@ -68,7 +68,7 @@ def alembic_config() -> Any:
     """Alembic's configuration for `db/migrations`."""
     from alembic.config import Config
 
-    from autotune.resources import resource_root
+    from autotune.core.resources import resource_root
 
     configuration = Config()
     configuration.set_main_option("script_location", str(resource_root("db") / "migrations").replace("%", "%%"))

@@ -3,10 +3,10 @@
 from functools import cache
 from pathlib import Path
 
-from autotune.errors import UsageError
-from autotune.resources import resource_root
-from autotune.store.linefile import read_lines
-from autotune.store.lines import Line
+from autotune.core.errors import UsageError
+from autotune.core.resources import resource_root
+from autotune.store.json_lines import Line
+from autotune.store.line_files import read_lines
 
 FOLDER = "winners"
 

@@ -10,16 +10,15 @@ from typing import Any
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from autotune.candidate import Candidate
-from autotune.devices.identity import DeviceIdentity
-from autotune.errors import StoreError
-from autotune.measurement import Measurement, TimingKind
-from autotune.outcome import Outcome
-from autotune.problem import Problem
+from autotune.core.candidate import Candidate
+from autotune.core.errors import StoreError
+from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceIdentity
 from autotune.store import claims, queries, recording
-from autotune.store.engine import reading, writing
-from autotune.store.locate import shown
-from autotune.store.models import MeasurementRow, SearchRow
+from autotune.store.connections import reading, writing
+from autotune.store.location import shown
 from autotune.store.opening import open_engine
 from autotune.store.plain import dumps
 from autotune.store.records import (
@@ -35,6 +34,7 @@ from autotune.store.records import (
 )
 from autotune.store.rows import device_row, now, problem_row, to_record, to_search
 from autotune.store.schema import ensure_schema
+from autotune.store.tables import MeasurementRow, SearchRow
 
 _PAGE = 500
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from autotune.devices.identity import DeviceIdentity
+from autotune.gpus.identity import DeviceIdentity
 from autotune.store import recording
-from autotune.store.linefile import read_lines, write_lines
-from autotune.store.lines import Line, as_winner
-from autotune.store.models import Device, MeasurementRow
+from autotune.store.json_lines import Line, as_winner
+from autotune.store.line_files import read_lines, write_lines
 from autotune.store.records import StoredMeasurement
 from autotune.store.rows import candidate_row, device_row, problem_row, to_identity
 from autotune.store.store import Store
+from autotune.store.tables import Device, MeasurementRow
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from alembic import context
 
-from autotune.store.models import Base
-from autotune.store.version import VERSION_TABLE
+from autotune.store.schema_version import VERSION_TABLE
+from autotune.store.tables import Base
 
 connection = context.config.attributes.get("connection")
 if connection is None:

@@ -3,10 +3,10 @@
 import subprocess
 from pathlib import Path
 
-from autotune.build.cache import write_source
-from autotune.build.nvcc import FLAGS
-from autotune.build.toolchain import find_nvcc
-from autotune.source import KernelSource
+from autotune.compilers.cache import write_source
+from autotune.compilers.nvcc import FLAGS
+from autotune.compilers.toolchain import find_nvcc
+from autotune.families.source import KernelSource
 
 
 def compile_strictly(source: KernelSource, arch: str, folder: Path) -> str:

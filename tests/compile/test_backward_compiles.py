@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, build_cubin
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, build_cubin
+from autotune.families.render import render
+from autotune.families.space import Space
+from autotune.families.template import Template, find_template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.render import render
-from autotune.space import Space
-from autotune.template import Template, find_template
 from tests.compile.test_forward_compiles import DTYPES, GPU_OF, compile_strictly
 
 BACKWARD = get_op("backward")

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, build_cubin
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, build_cubin
+from autotune.families.render import render
+from autotune.families.space import Space
+from autotune.families.template import Template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.render import render
-from autotune.space import Space
-from autotune.template import Template
 from tests.compile.strictly import compile_strictly
 from tests.every_family import FAMILIES, GPU_OF, Fields, dtypes_of, fitted, home, name_of, supported
 

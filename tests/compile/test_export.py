@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from autotune.build.toolchain import find_nvcc
-from autotune.devices.gpus import gpu
-from autotune.exported import export_text
-from autotune.lookup import Best
+from autotune.answers.best import Best
+from autotune.answers.export_text import export_text
+from autotune.compilers.toolchain import find_nvcc
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op, op_names
-from autotune.space import Space
-from autotune.template import builtin_templates
 
 CASES: tuple[tuple[str, dict[str, Any], bool], ...] = (
     ("h200", {"dtype": "fp16"}, True),

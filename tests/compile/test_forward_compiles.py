@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, FLAGS, build_cubin
-from autotune.build.toolchain import find_nvcc
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, FLAGS, build_cubin
+from autotune.compilers.toolchain import find_nvcc
+from autotune.families.render import render
+from autotune.families.source import KernelSource
+from autotune.families.space import Space
+from autotune.families.template import Template, builtin_templates
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.render import render
-from autotune.source import KernelSource
-from autotune.space import Space
-from autotune.template import Template, builtin_templates
 
 FORWARD = get_op("forward")
 GPU_OF = dict(zip(ARCHITECTURES, ("t4", "a100", "a10", "l4", "h200", "b200", "rtx5090"), strict=True))

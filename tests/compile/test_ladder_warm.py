@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import CubinRequest
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.families.render import render
+from autotune.gpus.known import gpu
 from autotune.ladder.warm import first_candidates, warm
 from autotune.ops.registry import get_op
-from autotune.render import render
-from autotune.search.choose import choose_subject
-from autotune.search.session import Options
+from autotune.tuning.choose import choose_subject
+from autotune.tuning.session import Options
 
 H200, OPTIONS = gpu("h200"), Options(trials=1, jobs=1)
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, CubinRequest
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, CubinRequest
 from autotune.estimate.controlflow import blocks_of, live_blocks, loops_of
 from autotune.estimate.counts import Counts
 from autotune.estimate.flow import flow_of
 from autotune.estimate.occupancy import kernel_resources
 from autotune.estimate.sass import read_code
 from autotune.estimate.schedule import schedules_of
+from autotune.families.render import render
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.render import render
-from autotune.template import find_template
 from tests.compile.test_forward_compiles import GPU_OF
 
 WARPS = 1000.0

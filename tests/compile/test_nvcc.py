@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.build import toolchain
-from autotune.build.artifact import KernelReport
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, CubinRequest, build_cubin
-from autotune.build.pool import BuildPool
-from autotune.build.toolchain import find_nvcc
-from autotune.errors import BuildError, CompileError, CompileTimeout
-from autotune.source import Include
+from autotune.compilers import toolchain
+from autotune.compilers.artifact import KernelReport
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, CubinRequest, build_cubin
+from autotune.compilers.pool import BuildPool
+from autotune.compilers.toolchain import find_nvcc
+from autotune.core.errors import BuildError, CompileError, CompileTimeout
+from autotune.families.source import Include
 from tests.sources import kernel_source
 
 # Half types, a header beside the source, static and dynamic shared memory, and a local array that needs a stack.

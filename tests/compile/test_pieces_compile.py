@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import ARCHITECTURES, build_cubin
-from autotune.devices.gpus import gpu
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import ARCHITECTURES, build_cubin
+from autotune.core.problem import Problem
+from autotune.families.render import render
+from autotune.families.space import Space
+from autotune.families.template import Template, builtin_templates
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
-from autotune.render import render
-from autotune.space import Space
-from autotune.template import Template, builtin_templates
 from tests.compile.test_forward_compiles import GPU_OF, compile_strictly
 
 FAMILIES = tuple(family for op in ("matmul", "softmax", "softmax_backward") for family in builtin_templates(op))

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from autotune.build.artifact import KernelReport
-from autotune.candidate import make_candidate
-from autotune.devices.gpus import gpu
+from autotune.compilers.artifact import KernelReport
+from autotune.core.candidate import make_candidate
+from autotune.families.space import Space
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.space import Space
-from autotune.store.lines import Line
+from autotune.store.json_lines import Line
 from autotune.store.shipped import shipped_winners
-from autotune.template import find_template
 from benchmarks import spills
 from benchmarks.spills import build_winners, table
 

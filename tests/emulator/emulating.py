@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.build.artifact import Artifact
-from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.devices.cpu import CpuDevice
-from autotune.devices.gpus import gpu
-from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg
+from autotune.devices.emulated import CpuDevice
+from autotune.emulator.building import build_emulator
+from autotune.gpus.known import gpu
 from tests.sources import kernel_source
 
 SPEC = gpu("h200")

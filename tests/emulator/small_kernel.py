@@ -7,20 +7,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.build.artifact import Artifact
-from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.build.nvcc import build_cubin
-from autotune.candidate import make_candidate
-from autotune.devices.base import Device
-from autotune.devices.cpu import CpuDevice
-from autotune.devices.gpus import gpu
-from autotune.dtypes import numpy_dtype
-from autotune.includes import collect_includes
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import build_cubin
+from autotune.core.candidate import make_candidate
+from autotune.core.dtypes import numpy_dtype
+from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg
+from autotune.core.resources import resource_root
+from autotune.devices.emulated import CpuDevice
+from autotune.devices.protocol import Device
+from autotune.emulator.building import build_emulator
+from autotune.families.includes import collect_includes
+from autotune.families.source import KernelSource
+from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from autotune.plan import Buffer, Launch, LaunchPlan, PointerArg
-from autotune.resources import resource_root
-from autotune.source import KernelSource
 
 _NAMES = {numpy_dtype(name): name for name in ("fp16", "bf16", "fp32", "int32")}
 

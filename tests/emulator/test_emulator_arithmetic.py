@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.dtypes import epsilon
+from autotune.core.dtypes import epsilon
 from tests.emulator.emulating import DTYPES, floats, ints, run
 
 CODE = r"""

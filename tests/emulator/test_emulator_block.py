@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from autotune.errors import LaunchError
-from autotune.plan import Dim3
+from autotune.core.errors import LaunchError
+from autotune.core.plan import Dim3
 from tests.emulator.emulating import floats, ints, run
 
 CODE = r"""

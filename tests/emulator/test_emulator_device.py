@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.build.artifact import Artifact
-from autotune.build.cache import BuildCache
-from autotune.build.emulator import build_emulator
-from autotune.devices.base import TimingBudget
-from autotune.devices.cpu import CpuDevice
-from autotune.errors import BuildError, CompileError, LaunchError
-from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg, Zero
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.core.errors import BuildError, CompileError, LaunchError
+from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg, Zero
+from autotune.devices.emulated import CpuDevice
+from autotune.devices.protocol import TimingBudget
+from autotune.emulator.building import build_emulator
 from tests.emulator.emulating import SPEC, build, floats, ints, run
 from tests.sources import kernel_source
 
@@ -209,8 +209,8 @@ _PORTABLE = """
 import sys
 import numpy as np
 from pathlib import Path
-import autotune.build.emulator_support as support
-from autotune.build.cache import BuildCache
+import autotune.emulator.support as support
+from autotune.compilers.cache import BuildCache
 support._FLAGS += ("-DAUTOTUNE_EMULATOR_UCONTEXT",)
 support._processor_flags = lambda: ()
 import tests.emulator.emulating as emulating

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from autotune.devices.cpu import CpuDevice
-from autotune.errors import LaunchError
+from autotune.core.errors import LaunchError
+from autotune.devices.emulated import CpuDevice
 from tests.emulator.emulating import SPEC, floats, ints, run
 
 CODE = r"""

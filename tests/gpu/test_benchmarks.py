@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from autotune.core.problem import Problem
 from autotune.ops.registry import get_op
-from autotune.problem import Problem
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

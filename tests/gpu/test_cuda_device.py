@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.build.artifact import Artifact
-from autotune.build.cache import BuildCache
-from autotune.build.nvcc import build_cubin
-from autotune.devices.base import TimingBudget
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import build_cubin
+from autotune.core.dtypes import numpy_dtype
+from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg, Step, ViewArg, Zero
 from autotune.devices.cuda import CudaDevice
-from autotune.devices.detect import driver_version, present_gpu
-from autotune.dtypes import numpy_dtype
-from autotune.errors import DeviceMissing, LaunchError
+from autotune.devices.protocol import TimingBudget
 from autotune.estimate.occupancy import occupancy, static_failure
-from autotune.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg, Step, ViewArg, Zero
+from autotune.gpus.present import driver_version, present_gpu
 from tests.sources import kernel_source
 
 pytestmark = pytest.mark.gpu
@@ -269,7 +269,7 @@ def test_a_launch_that_the_driver_refuses_leaves_the_device_usable(device: CudaD
 ILLEGAL = """
 import pickle, sys
 from autotune.devices.cuda import CudaDevice
-from autotune.errors import LaunchError
+from autotune.core.errors import LaunchError
 artifact, plan = pickle.load(sys.stdin.buffer)
 device = CudaDevice(0)
 device.allocate(plan.buffers)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from autotune.build.toolchain import find_nvcc
-from autotune.devices.detect import present_gpu
-from autotune.exported import export_text
-from autotune.lookup import Best
+from autotune.answers.best import Best
+from autotune.answers.export_text import export_text
+from autotune.compilers.toolchain import find_nvcc
+from autotune.families.space import Space
+from autotune.families.template import Template, builtin_templates
+from autotune.gpus.present import present_gpu
 from autotune.ops.registry import get_op
-from autotune.space import Space
-from autotune.template import Template, builtin_templates
 
 pytestmark = pytest.mark.gpu
 GPU = present_gpu()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.errors import UsageError
+from autotune.core.errors import UsageError
 from autotune.ops.registry import get_op
 
 pytestmark = pytest.mark.gpu

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from autotune.build.cache import BuildCache
+from autotune.compilers.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
-from tests.emulator.test_tf32_wrappers import numbers
+from tests.kernels.common.test_tf32_wrappers import numbers
 
 pytestmark = pytest.mark.gpu
 

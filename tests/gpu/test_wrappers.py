@@ -1,4 +1,4 @@
-"""The wrappers of `templates/common/` on the GPU: the very tests that their emulated twins pass (tests/emulator)."""
+"""The wrappers of `templates/common/` on the GPU: the very tests that their emulated twins pass there."""
 
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +11,8 @@ __all__ = ["on_the_gpu"]
 
 pytestmark = pytest.mark.gpu
 
-for path in sorted((Path(__file__).parents[1] / "emulator").glob("test_*wrappers.py")):
-    for name, function in vars(import_module(f"tests.emulator.{path.stem}")).items():
+for path in sorted((Path(__file__).parents[1] / "kernels" / "common").glob("test_*.py")):
+    for name, function in vars(import_module(f"tests.kernels.common.{path.stem}")).items():
         if name.startswith("test_"):
             assert name not in globals(), f"{name} is in two modules; one would not be run"
             globals()[name] = function

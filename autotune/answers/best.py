@@ -1,0 +1,125 @@
+"""The best configuration known, as it is answered: which record it rests on and what its time is of."""
+
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from autotune.core.candidate import Candidate
+from autotune.core.errors import UsageError
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.gpus.spec import DeviceSpec
+
+if TYPE_CHECKING:
+    from autotune.core.plan import LaunchPlan
+    from autotune.families.source import KernelSource
+    from autotune.families.template import Template
+    from autotune.families.traits import Traits
+
+Answer = Literal["exact", "nearest", "architecture", "default"]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best configuration known. `found_ms` is the time of `found` on `found_on`.
+
+    `ms` is the time of the problem asked on the device asked: None unless the answer is exact.
+    `source` and `plan` are rendered for the problem asked, on the device asked, when first read.
+    """
+
+    answer: Answer
+    kind: Literal["measured", "estimated", "none"]
+    found_ms: float | None
+    problem: Problem
+    device: DeviceSpec
+    candidate: Candidate
+    found: Problem | None = None  # the problem that was tuned; None for a default
+    found_on: str | None = None  # the device, as records name it: "h200", "cpu:h200"
+    origin: Literal["own", "shipped", "template"] = "template"
+    measurement_id: int | None = None  # in the user's database
+    driver: str = ""  # what it was measured with; empty where unknown or not involved
+    compiler: str = ""
+    remarks: tuple[str, ...] = ()
+    template: "Template | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def config(self) -> dict[str, Value]:
+        """Parameter values by name."""
+        return self.candidate.config
+
+    @property
+    def ms(self) -> float | None:
+        """Milliseconds of this very problem on this very device; None where that has not been timed."""
+        return self.found_ms if self.answer == "exact" else None
+
+    @property
+    def found_for(self) -> str:
+        """What `found_ms` is the time of, where that is another problem or GPU than those asked; else empty."""
+        if self.found is None or self.answer == "exact":
+            return ""
+        if self.found != self.problem:
+            return f"for {self.found}, the nearest problem"
+        return "for this problem" + ("" if self.answer == "architecture" else ", by another version of the template")
+
+    @cached_property
+    def source(self) -> "KernelSource":
+        """The kernels, rendered for the problem and the device asked.
+
+        Raises:
+            UsageError: the configuration that a database has is not valid for them.
+        """
+        from autotune.families.render import render
+        from autotune.families.space import Space
+
+        assert self.template is not None  # only tests make one without
+        why = Space(self.template, self.problem, self.device).why_not(self.config)
+        if why is not None:
+            raise UsageError(f"the record of {self.candidate} is not valid: {why}; name another database")
+        return render(self.template, self.problem, self.config, self.device)
+
+    @property
+    def plan(self) -> "LaunchPlan":
+        """Buffers and launches for the problem asked."""
+        return self.source.plan
+
+    @cached_property
+    def traits(self) -> "Traits":
+        """How the candidate multiplies, and whether repeats give identical bits."""
+        from autotune.families.traits import traits_of
+
+        assert self.template is not None
+        return traits_of(self.template, self.problem, self.config, self.device)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What to know about this answer, one sentence each; asks for this machine's driver and compiler."""
+        from autotune.answers.environment import differences, older_estimate
+
+        if self.kind == "estimated":
+            return (*self.remarks, *older_estimate(self.driver), *differences("", self.compiler))
+        return (*self.remarks, *differences(self.driver, self.compiler))
+
+    def to_json(self, *, source: bool = True, plan: bool = True) -> dict[str, Any]:
+        """Plain data, with the launch plan and the source where they are wanted."""
+        return {
+            "answer": self.answer,
+            "kind": self.kind,
+            "ms": self.ms,
+            "found_ms": self.found_ms,
+            "problem": self.problem.to_json(),
+            "device": self.device.name,
+            "template": self.candidate.template,
+            "template_hash": self.candidate.template_hash,
+            "config": self.config,
+            **self.traits.to_json(),
+            "found": None if self.found is None else self.found.to_json(),
+            "found_on": self.found_on,
+            "origin": self.origin,
+            "measurement_id": self.measurement_id,
+            "driver": self.driver,
+            "compiler": self.compiler,
+            "notes": list(self.notes),
+            "source_hash": self.source.hash,
+            **({"plan": asdict(self.plan)} if plan else {}),
+            **({"source": self.source.code} if source else {}),
+        }

@@ -1,0 +1,264 @@
+"""A kernel family's launch section as data for a C++ launcher that takes the shape at run time.
+
+Fields that the kernels were rendered for (HS, dtype, mask) are fixed; the other whole-number fields become
+arguments, and every size of the launches becomes C++ over them. Where a size has no C++ form, or the kernels
+were rendered for the lengths themselves, those fields are fixed too.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jinja2.meta import find_undeclared_variables
+
+from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.core.errors import TemplateError
+from autotune.core.plan import TensorSpec
+from autotune.core.problem import Problem
+from autotune.core.values import DTYPE_SIZE
+from autotune.families.expressions import Expression, make_environment
+from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
+from autotune.families.render import CTYPES
+from autotune.families.source import KernelSource
+from autotune.families.template import Template
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.op import Op
+
+_STATIC_SMEM = 48 * 1024
+"""Dynamic shared memory that needs no attribute."""
+
+_ENVIRONMENT = make_environment()
+_CTYPES: Mapping[str, str] = {**CTYPES, "fp64": "double", "int32": "int"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tensor among the launcher's arguments; `strided` ones are followed by their element strides."""
+
+    spec: TensorSpec
+    strided: bool
+
+    @property
+    def declaration(self) -> str:
+        """As in the launcher's signature."""
+        const = "const " if self.spec.role == "input" else ""
+        pointer = f"{const}{ctype(self.spec.dtype)}* {self.spec.name}"
+        return f"{pointer}, const long long* {self.spec.name}_strides" if self.strided else pointer
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A piece of the workspace."""
+
+    name: str
+    ctype: str
+    nbytes: str
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """One kernel launch in C++."""
+
+    kernel: str
+    grid: str
+    block: str
+    smem: str
+    raises_limit: bool
+    arguments: tuple[str, ...]
+    condition: str | None
+
+
+@dataclass(frozen=True)
+class ZeroCode:
+    """Memory set to zero: scratch by name, or the output tensors that live in a storage."""
+
+    scratch: str | None
+    tensors: tuple[Parameter, ...]
+    condition: str | None
+
+
+def ctype(dtype: str) -> str:
+    """C++ element type."""
+    return _CTYPES[dtype]
+
+
+class Launcher:
+    """What the template of the launcher prints for one rendered candidate.
+
+    Attributes:
+        sizes: names of the shape arguments, in the op's order.
+        fixed: whole-number fields that cannot change, with their values.
+    """
+
+    def __init__(self, template: Template, op: Op, problem: Problem, source: KernelSource, spec: DeviceSpec) -> None:
+        self._template, self._op, self._problem, self._source, self._spec = template, op, problem, source, spec
+        integers = [field.name for field in op.fields if field.kind == "int"]
+        rendered = self._rendered_names()
+        self.sizes = tuple(name for name in integers if name not in rendered)
+        try:
+            self._translate()
+        except NotInCpp:
+            self.sizes = ()
+            self._translate()
+        self.fixed = {name: problem.integer(name) for name in integers if name not in self.sizes}
+
+    def _rendered_names(self) -> set[str]:
+        """Names the body was rendered with, those behind derived ones included."""
+        names = set(find_undeclared_variables(_ENVIRONMENT.parse(self._template.body)))
+        for name, expression in reversed(self._template.front.derived):
+            if name in names:
+                names |= expression.names
+        return names
+
+    def _translate(self) -> None:
+        front = self._template.front
+        known = {**self._problem.fields, **self._source.candidate.config, "device": self._spec}
+        self._names: dict[str, Known | Code] = {**known, **{name: Code(name) for name in self.sizes}}
+        for name, expression in front.derived:
+            self._names[name] = _lazily(expression, self._names)
+        self.views: dict[str, str] = {}  # C++ value -> name
+        self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
+        self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
+        self.checks = tuple(self._checks())
+
+    def _cpp(self, expression: Expression) -> Known | Code:
+        for name in expression.names:
+            if isinstance(self._names.get(name), NotInCpp):
+                raise NotInCpp(f"{name} has no C++ form")
+        return to_cpp(expression, self._names)
+
+    def _holds(self, when: Expression | None) -> Known | Code:
+        return True if when is None else self._cpp(when)
+
+    def _condition(self, when: Expression | None) -> str | None:
+        holds = self._holds(when)
+        return holds.text if isinstance(holds, Code) else None
+
+    def _scratch(self, workspace: Workspace) -> Scratch:
+        dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+        sizes = [self._cpp(size) for size in workspace.shape]
+        factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
+        return Scratch(workspace.name, ctype(dtype), " * ".join([str(DTYPE_SIZE[dtype]), *factors]))
+
+    def _step(self, step: LaunchSpec | ZeroSpec) -> LaunchCode | ZeroCode:
+        if isinstance(step, ZeroSpec):
+            return self._zero(step)
+        smem = self._cpp(step.smem)
+        types = parameter_types(self._source.body, step.kernel, len(step.args))
+        return LaunchCode(
+            kernel=step.kernel,
+            grid=self._sizes(step.grid),
+            block=self._sizes(step.block),
+            smem=text(smem),
+            raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
+            arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
+            condition=self._condition(step.when),
+        )
+
+    def _zero(self, step: ZeroSpec) -> ZeroCode:
+        if any(workspace.name == step.buffer for workspace in self._template.front.workspaces):
+            return ZeroCode(step.buffer, (), self._condition(step.when))
+        if self.sizes:
+            raise NotInCpp("the shapes of tensors are known for one problem only")
+        storage = self._tensors[step.buffer].storage
+        tensors = tuple(p for p in self.parameters if p.spec.storage == storage)
+        return ZeroCode(None, tensors, self._condition(step.when))
+
+    def _sizes(self, sizes: Sequence[Expression]) -> str:
+        texts = [text(self._cpp(size)) for size in sizes]
+        while len(texts) > 1 and texts[-1] == "1":
+            texts.pop()
+        return texts[0] if len(texts) == 1 else f"dim3({', '.join(texts)})"
+
+    def _argument(self, argument: str, declared: str) -> str:
+        if argument.endswith(".view"):
+            return self._view(argument.removesuffix(".view"), declared)
+        if argument in self._tensors:
+            return self._pointer(argument, declared)
+        if argument in self._op.scalars(self._problem) or any(s.name == argument for s in self.scratch):
+            return argument
+        return text(self._cpp(Expression(argument)))
+
+    def _view(self, name: str, declared: str) -> str:
+        """Name of the view that is passed; views are made once, before the first launch."""
+        element = declared.partition("<")[2].rpartition(",")[0].strip()
+        strides = ", ".join(f"{name}_strides[{axis}]" for axis in range(len(self._tensors[name].shape)))
+        value = f"{declared}{{{self._pointer(name, element + '*')}, {{{strides}}}}}"
+        if value not in self.views:
+            self.views[value] = f"{name}_view" + ("" if f"{name}_view" not in self.views.values() else "_2")
+        return self.views[value]
+
+    def _pointer(self, name: str, declared: str) -> str:
+        """The tensor's pointer; a kernel that declares an input without const gets it so."""
+        drops_const = self._tensors[name].role == "input" and not declared.startswith("const ")
+        return f"const_cast<{declared}>({name})" if drops_const else name
+
+    @cached_property
+    def _tensors(self) -> dict[str, TensorSpec]:
+        return {tensor.name: tensor for tensor in self._op.tensors(self._problem)}
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Tensors in the op's order; those that some kernel takes as a view are strided."""
+        steps = self._template.front.steps
+        views = {a for step in steps if isinstance(step, LaunchSpec) for a in step.args if a.endswith(".view")}
+        return tuple(Parameter(tensor, f"{name}.view" in views) for name, tensor in self._tensors.items())
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the op's float arguments."""
+        return tuple(self._op.scalars(self._problem))
+
+    @property
+    def zeroes_outputs(self) -> bool:
+        """Whether a step sets output tensors to zero."""
+        return any(isinstance(step, ZeroCode) and step.tensors for step in self.steps)
+
+    def _checks(self) -> list[str]:
+        """Conditions on the shape that the family needs, in C++."""
+        front = self._template.front
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
+        values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
+        return [value.text for value in values if isinstance(value, Code)]
+
+
+def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
+    """The value, or the NotInCpp that using it would raise: some derived names only serve constraints."""
+    try:
+        return to_cpp(expression, names)
+    except NotInCpp as error:
+        return error
+
+
+def parameter_types(body: str, kernel: str, count: int) -> list[str]:
+    """Declared types of a kernel's parameters, read from its definition.
+
+    Raises:
+        TemplateError: the definition is not found or takes another number of arguments.
+    """
+    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)\s*\{{", body)
+    if found is None:
+        raise TemplateError(f"kernel {kernel} is not defined in the rendered source")
+    types = [_without_name(piece) for piece in _split(found.group(1))]
+    if len(types) != count:
+        raise TemplateError(f"kernel {kernel} takes {len(types)} parameters, its launch passes {count}")
+    return types
+
+
+def _split(parameters: str) -> list[str]:
+    """Pieces between commas that are not inside angle brackets."""
+    pieces, depth = [""], 0
+    for character in parameters:
+        depth += (character == "<") - (character == ">")
+        if character == "," and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += character
+    return [" ".join(piece.split()) for piece in pieces]
+
+
+def _without_name(parameter: str) -> str:
+    cleaned = re.sub(r"\b(__restrict__|__grid_constant__)\b", "", parameter)
+    return re.sub(r"\s*\b\w+$", "", cleaned.strip()).strip()

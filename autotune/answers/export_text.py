@@ -1,0 +1,236 @@
+"""The text of an exported file, put together from `templates/export/`."""
+
+import re
+from typing import Any
+
+import jinja2
+
+from autotune.answers.best import Best
+from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode, ctype
+from autotune.core.plan import TensorSpec
+from autotune.core.problem import Problem
+from autotune.core.resources import resource_root
+from autotune.families.expressions import make_environment
+from autotune.families.source import KernelSource
+from autotune.ops.op import Op
+from autotune.ops.registry import get_op
+
+_MAINS = ("forward", "backward")
+_AXES = 4
+_RULE = "// " + " {} ".center(108, "=")
+_ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+_MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
+_LICENCE = "MIT, The autotune authors"
+_OWN_LICENCE = f"of the kernels, what their author says; of the launcher and of autotune's headers, {_LICENCE}"
+
+
+def has_main(op: str) -> bool:
+    """Whether exports of this op can check themselves: a reference in C++ exists."""
+    return op in _MAINS
+
+
+def compile_line(name: str, arch: str, main: bool) -> str:
+    """The command that builds an exported file."""
+    built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
+    return f"nvcc -O3 -std=c++17 -arch={arch} {'' if main else '-c '}{name} -o {built}"
+
+
+def export_text(found: Best, file_name: str, main: bool) -> str:
+    """The whole file for the answer of a look-up.
+
+    Raises:
+        TemplateError: the launch section does not agree with the kernels.
+    """
+    assert found.template is not None  # a Best of `autotune.best` always has one
+    op = get_op(found.problem.op)
+    launcher = Launcher(found.template, op, found.problem, found.source, found.device)
+    parts = [_header(found, op, file_name, main), _kernels(found.source), _launcher(launcher, op, found.problem)]
+    if main:
+        context = _context(launcher, op, found)
+        parts += [_render(name, context) for name in ("harness", "attention", op.name)]
+    return "".join(parts)
+
+
+def _render(name: str, context: dict[str, Any]) -> str:
+    path = resource_root("templates") / "export" / f"{name}.cu.j2"
+    try:
+        return _ENVIRONMENT.from_string(path.read_text(encoding="utf-8")).render(context)
+    except jinja2.TemplateError as error:
+        raise AssertionError(f"{path}: {error}") from error
+
+
+def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
+    fields = found.problem.key.partition(" ")[2]
+    config = found.candidate.key.partition(" ")[2]
+    lines = [
+        f"{op.name}: {op.summary}",
+        "",
+        f"problem:        {fields}",
+        f"kernels:        {found.candidate.template}: {found.template.front.summary if found.template else ''}",
+        f"configuration:  {config or 'none'}",
+        *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
+        f"device:         {found.device.title} ({found.device.arch})",
+        f"time:           {_time(found)}",
+        f"compile:        {compile_line(file_name, found.device.arch, main)}",
+        f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
+        f"licence:        {_LICENCE if _is_shipped(found) else _OWN_LICENCE}",
+    ]
+    if main:
+        lines[-2:-2] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
+    return "".join(f"// {line}".rstrip() + "\n" for line in lines)
+
+
+def _is_shipped(found: Best) -> bool:
+    """Whether the kernels are this project's, not those of a template of one's own."""
+    assert found.template is not None
+    return found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
+
+
+def _time(found: Best) -> str:
+    if found.found_ms is None:
+        return "never tuned: the template's default configuration"
+    verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
+    time = f"{found.found_ms:.4g} ms, {verb} on {found.found_on}"
+    return f"not known; {time} {found.found_for}" if found.found_for else time
+
+
+def _kernels(source: KernelSource) -> str:
+    """Headers in the order in which they need one another, then the kernels, all without their include lines."""
+    parts = [(include.name, include.text) for include in source.includes]
+    parts.append(("kernels", source.body))
+    code = "".join(f"\n{_RULE.format(name)}\n\n{_without_includes(text)}" for name, text in parts)
+    return f"\n{_MORE_THAN_USED}{code}"
+
+
+def _without_includes(text: str) -> str:
+    lines = [line for line in text.splitlines() if not re.match(r'\s*#\s*(include\s+"|pragma\s+once)', line)]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+
+
+def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
+    sizes = [f"long long {name}" for name in launcher.sizes]
+    used = set(re.findall(r"\w+", " ".join(scratch.nbytes for scratch in launcher.scratch)))
+    scalars = [f"float {name}" for name in launcher.scalars]
+    context = {
+        "name": function_name(op),
+        "summary": f"{op.summary[:1].upper()}{op.summary[1:]}.",
+        "scratches": launcher.scratch,
+        "steps": [_step(step, launcher) for step in launcher.steps],
+        "sizes": launcher.sizes,
+        "workspace_parameters": [f"long long {n}" if n in used else f"long long /* {n} */" for n in launcher.sizes],
+        "views": [{"name": name, "value": value} for value, name in launcher.views.items()],
+        "declarations": [
+            *(parameter.declaration for parameter in launcher.parameters),
+            *([", ".join(sizes)] if sizes else []),
+            *scalars,
+            "void* workspace",
+            "cudaStream_t stream",
+        ],
+        "documentation": list(_documentation(launcher, op, problem)),
+        "checks": launcher.checks,
+        "zeroes_outputs": launcher.zeroes_outputs,
+    }
+    return "\n" + _render("launcher", context)
+
+
+def function_name(op: Op) -> str:
+    """Name of the launcher."""
+    return f"autotune_{op.name}"
+
+
+def _step(step: LaunchCode | ZeroCode, launcher: Launcher) -> dict[str, Any]:
+    if isinstance(step, LaunchCode):
+        return {**vars(step)}
+    nbytes = {scratch.name: scratch.nbytes for scratch in launcher.scratch}
+    tensors = [_zeroed(parameter) for parameter in step.tensors]
+    return {
+        "kernel": None, "condition": step.condition, "scratch": step.scratch, "nbytes": nbytes.get(step.scratch or ""),
+        "tensors": tensors,
+    }  # fmt: skip
+
+
+def _zeroed(parameter: Parameter) -> dict[str, Any]:
+    spec = parameter.spec
+    elements = _product(spec.shape)
+    names = [f"{spec.name}_strides[{axis}]" for axis in range(len(spec.shape))]
+    return {
+        "name": spec.name, "ctype": ctype(spec.dtype), "rank": len(spec.shape), "shape": spec.shape,
+        "strides": names if parameter.strided else spec.strides, "elements": elements, "blocks": -(-elements // 256),
+    }  # fmt: skip
+
+
+def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
+    lines = ["Device pointers, with the shape and element strides of the problem above:"]
+    width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
+    for parameter in launcher.parameters:
+        spec, kind = parameter.spec, ctype(parameter.spec.dtype)
+        place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
+        lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
+    if launcher.sizes:
+        helps = {field.name: field.help for field in op.fields}
+        lines += ["The shape, which may be another than the one above:"]
+        lines += [f"    {name:<{width}}  {helps[name].partition(';')[0] or 'whole number'}" for name in launcher.sizes]
+    for name in launcher.scalars:
+        lines.append(f"{name}: {op.scalars(problem)[name]!r} for this problem.")
+    lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
+    fixed = {**problem.fields, **launcher.fixed}
+    arguments = (*launcher.sizes, *launcher.scalars)
+    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in arguments]
+    lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
+    return lines
+
+
+def _tuple(values: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, values))})"
+
+
+def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
+    """What the templates of `main()` need: the problem's constants, where tensors lie, and the launcher's arguments."""
+    problem, plan = found.problem, found.source.plan
+    tensors = [parameter.spec for parameter in launcher.parameters]
+    return {
+        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in problem.fields.items()},
+        "problem": problem.key,
+        "candidate": found.candidate.key,
+        "scale": repr(op.scalars(problem)["scale"]),
+        "flops": repr(float(op.flops(problem))),
+        "factor": repr(float(op.error_factor)),
+        "ctype": ctype(problem.dtype),
+        "name": function_name(op),
+        "tensors": [_layout(tensor) for tensor in tensors],
+        "storages": [
+            {"name": buffer.name, "ctype": ctype(buffer.dtype), "elements": buffer.elements}
+            for buffer in plan.buffers
+            if buffer.role != "workspace"
+        ],
+        "storage_of": {tensor.name: tensor.storage for tensor in tensors},
+        "size_values": [f"check::{name}" for name in launcher.sizes],
+        "call": _call(launcher),
+    }
+
+
+def _layout(tensor: TensorSpec) -> dict[str, Any]:
+    missing = [1] * (_AXES - len(tensor.shape))
+    return {
+        "name": tensor.name, "size": [*missing, *tensor.shape], "stride": [*missing, *tensor.strides],
+        "offset": tensor.offset,
+    }  # fmt: skip
+
+
+def _call(launcher: Launcher) -> list[str]:
+    arguments = []
+    for parameter in launcher.parameters:
+        spec = parameter.spec
+        arguments.append(f"{spec.storage}_memory.data + {spec.offset}")
+        if parameter.strided:
+            first = _AXES - len(spec.shape)
+            arguments.append(f"{spec.name}_layout.stride" + (f" + {first}" if first else ""))
+    scalars = [f"static_cast<float>({name.upper()})" for name in launcher.scalars]
+    return [*arguments, *launcher.sizes, *scalars, "workspace.data", "nullptr"]
+
+
+def _product(values: tuple[int, ...]) -> int:
+    product = 1
+    for value in values:
+        product *= value
+    return product

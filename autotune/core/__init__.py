@@ -1,0 +1,1 @@
+"""What everything else is said in: errors, values, problems, candidates, measurements, plans, settings and files."""

@@ -1,0 +1,44 @@
+"""Database files, judged before SQLite touches them. Light: needs no SQLAlchemy."""
+
+from pathlib import Path
+
+from autotune.core.errors import StoreError, UsageError
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""How every SQLite file begins."""
+
+
+def plain_path(text: str) -> Path | None:
+    """The absolute path where `text` is one; None where it is a URL.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if "://" in text:
+        return None
+    if not text.strip() or "\0" in text:
+        raise UsageError(f"the database {text!r} is neither a path nor a URL")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise UsageError(f"the database {text!r}: {error}") from error
+
+
+def check_file(path: Path) -> bool:
+    """Whether a database file is there (an empty file counts as none, it is what a new one looks like).
+
+    Raises:
+        StoreError: it is a folder, or holds something else than SQLite.
+    """
+    try:
+        if path.is_dir():
+            raise StoreError(f"the database {path} is a folder; name a file in it, such as {path / 'autotune.db'}")
+        with path.open("rb") as file:
+            head = file.read(len(SQLITE_MAGIC))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreError(f"cannot read the database {path}: {error.strerror}") from error
+    if head and head != SQLITE_MAGIC:
+        raise StoreError(f"{path} is not a SQLite database; it was left untouched, name another file with --db")
+    return bool(head)

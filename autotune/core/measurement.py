@@ -1,0 +1,121 @@
+"""What a trial found, with all that is needed to judge and repeat it. Plain data, JSON in and out."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from autotune.core.outcome import Outcome
+
+TimingKind = Literal["measured", "estimated"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A time in milliseconds. `estimated` times come from a model and are never mixed with measured ones."""
+
+    kind: TimingKind
+    median_ms: float
+    q1_ms: float
+    q3_ms: float
+    min_ms: float
+    repeats: int
+    method: str  # "events, L2 flushed" or the estimate's name
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output compared in full with the float64 reference."""
+
+    name: str
+    max_abs_error: float
+    bound: float
+    not_finite: int  # NaN or Inf where the reference is finite
+    at: tuple[int, ...] | None = None  # index of the worst element
+
+    @property
+    def passed(self) -> bool:
+        """NaN never passes: the comparison is written so that it fails on NaN."""
+        return self.not_finite == 0 and self.max_abs_error <= self.bound
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was executed and compared. `problem` is the one executed (on the emulator a reduced one)."""
+
+    problem: str
+    checks: tuple[OutputCheck, ...]
+    units_checked: int
+    units_total: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output is within its bound; no output at all is a failure."""
+        return bool(self.checks) and all(check.passed for check in self.checks)
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest error over all outputs."""
+        return max(check.max_abs_error for check in self.checks)
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """One kernel's resources, from the compiler's report, and its computed occupancy (0 to 1)."""
+
+    kernel: str
+    registers: int
+    spill_bytes: int
+    static_smem: int
+    dynamic_smem: int
+    threads: int
+    occupancy: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The record of one trial."""
+
+    outcome: Outcome
+    message: str = ""
+    timing: Timing | None = None
+    verification: Verification | None = None
+    resources: tuple[KernelResources, ...] = ()
+    build_seconds: float = 0.0
+    device_seconds: float = 0.0
+    environment: Mapping[str, str] = field(default_factory=dict)  # driver, compiler, host, package version
+
+    @property
+    def ms(self) -> float | None:
+        """Median time if there is one."""
+        return None if self.timing is None else self.timing.median_ms
+
+    @property
+    def spills(self) -> bool:
+        """Whether the compiler moved registers of any kernel to memory."""
+        return any(resources.spill_bytes > 0 for resources in self.resources)
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested plain data; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
+        """Read what `to_json` wrote."""
+        fields = dict(data)
+        fields["outcome"] = Outcome(fields["outcome"])
+        if fields.get("timing"):
+            fields["timing"] = Timing(**fields["timing"])
+        if fields.get("verification"):
+            fields["verification"] = _verification(fields["verification"])
+        fields["resources"] = tuple(KernelResources(**item) for item in fields.get("resources", ()))
+        return cls(**fields)
+
+
+def _verification(data: Mapping[str, Any]) -> Verification:
+    checks = tuple(
+        OutputCheck(**{**item, "at": None if item.get("at") is None else tuple(item["at"])}) for item in data["checks"]
+    )
+    return Verification(**{**data, "checks": checks})

@@ -1,0 +1,77 @@
+"""Emulated binaries: a rendered source compiled by g++ into a shared library that runs it on the CPU."""
+
+import platform
+import shutil
+from pathlib import Path
+
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.running import Completed, run_compiler
+from autotune.core.errors import BuildError, CompileError, CompileTimeout
+from autotune.emulator.support import Support, emulator_support
+from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
+from autotune.families.source import KernelSource
+
+_BINARY = "kernel.so"
+_TRANSLATED = "translated"
+
+
+def build_emulator(
+    source: KernelSource, cache: BuildCache, *, traced: bool = False, arch: str = "", timeout_s: float = 120.0
+) -> Artifact:
+    """The shared library of a rendered source, from the cache or built now.
+
+    `traced`: one that reports every access, for `autotune.check`. `arch`: of the GPU in question ("sm_90a"), for code
+    that does otherwise on some; it sees `EMULATOR_ARCH` in place of `__CUDA_ARCH__`.
+
+    Raises:
+        CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
+        BuildError: there is no compiler, or it could not run.
+    """
+    support = emulator_support(cache.root, traced)
+    kernels = source.plan.kernels
+    recipe = Recipe(
+        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, arch, *kernels)
+    )
+    return cache.build(recipe, lambda folder: _compile(support, source, arch, folder, timeout_s))
+
+
+def _compile(support: Support, source: KernelSource, arch: str, folder: Path, timeout_s: float) -> Built:
+    translated = folder / _TRANSLATED
+    for include in source.includes:
+        _write(translated / include.name, _translate(support, include.text, include.name))
+    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+    _write(translated / "kernel.cpp", code)
+    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
+    shutil.rmtree(translated)
+    if done.timed_out:
+        raise CompileTimeout(f"{support.compiler} took longer than the limit of {timeout_s:g} s")
+    if done.status != 0:
+        raise _failure(support, done)
+    return Built(_BINARY, ())
+
+
+def _translate(support: Support, text: str, file_name: str) -> str:
+    translated = unroll_products(translate(text, file_name))
+    return for_tracing(translated) if support.traced else translated
+
+
+def _arch_macro(arch: str) -> str:
+    """`__CUDA_ARCH__` of `sm_90a` is 900."""
+    digits = arch.removeprefix("sm_").rstrip("af")
+    return f"#define EMULATOR_ARCH {10 * int(digits)}\n" if digits else ""
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _failure(support: Support, done: Completed) -> CompileError | BuildError:
+    lines = done.output.splitlines()
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    text = "\n".join(errors[:6]) or f"exit status {done.status}"
+    if any(word in done.output for word in ("No space left on device", "Killed signal", "Cannot allocate memory")):
+        return BuildError(f"{support.compiler} failed: {text}")
+    return CompileError(f"{support.compiler}: {text}")

@@ -1,0 +1,90 @@
+"""Memory that ends at a page nobody may touch, so that an access past its end is a fault and not a wrong number."""
+
+import ctypes
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.core.errors import LaunchError
+
+_PAGE = mmap.PAGESIZE
+_ALIGNMENT = 16  # of the start, for vector accesses; sizes that are multiples of 256 get the 256 that CUDA gives
+_POISON = 0xFF
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_PROT_NONE = 0
+
+
+class GuardedMemory:
+    """`nbytes` between two guard pages. The end lies against the later one, but for the start's alignment.
+
+    What is left over in the pages (before the start; at most 15 bytes behind the end) holds 0xFF bytes: read, they are
+    NaN; written, `damage` tells.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        """Map the memory, filled with 0xFF.
+
+        Raises:
+            LaunchError: the machine has not that much memory.
+        """
+        self.nbytes = nbytes
+        self._inner = max(1, -(-nbytes // _PAGE)) * _PAGE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        base = _libc.mmap(None, self._inner + 2 * _PAGE, protection, flags, -1, 0)
+        if base is None or base == _MAP_FAILED:
+            raise LaunchError(f"out of memory: cannot allocate {nbytes} bytes")
+        self._base: int = base
+        self._first = base + _PAGE
+        self._end = self._first + self._inner
+        self.address = self._end - -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        for guard in (base, self._end):
+            _libc.mprotect(guard, _PAGE, _PROT_NONE)
+        ctypes.memset(self._first, _POISON, self._inner)
+
+    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The memory itself as a 1-D array; only valid until `close`."""
+        return self._bytes(self.address, self.nbytes).view(dtype)
+
+    def fill(self, byte: int) -> None:
+        """Set every byte."""
+        ctypes.memset(self.address, byte, self.nbytes)
+
+    def damage(self) -> str | None:
+        """What was written outside of the memory though inside of its pages, in words; repairs it."""
+        before = self._bytes(self._first, self.address - self._first)
+        after = self._bytes(self.address + self.nbytes, self._end - self.address - self.nbytes)
+        said = None
+        for part, word in ((before, "before the start"), (after, "past the end")):
+            touched = np.flatnonzero(part != _POISON)
+            if touched.size:
+                distance = len(part) - int(touched[0]) if part is before else int(touched[0])
+                said = f"{distance} bytes {word}"
+                part[:] = _POISON
+        return said
+
+    def locate(self, address: int) -> str | None:
+        """`12 bytes past the end` when the address is near this memory, else nothing."""
+        if not self._base <= address < self._end + _PAGE:
+            return None
+        if address < self.address:
+            return f"{self.address - address} bytes before the start"
+        return f"{address - self.address - self.nbytes} bytes past the end"
+
+    def close(self) -> None:
+        """Unmap."""
+        if self._base:
+            _libc.munmap(self._base, self._inner + 2 * _PAGE)
+            self._base = 0
+
+    def _bytes(self, address: int, count: int) -> NDArray[np.uint8]:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address))

@@ -1,0 +1,79 @@
+"""The C interface of an emulated binary."""
+
+import _ctypes
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.core.errors import LaunchError
+from autotune.core.plan import Dim3
+
+_Extent = ctypes.c_uint * 3
+_ILLEGAL_ACCESS = 2
+
+
+class _Result(ctypes.Structure):
+    """`emulator::Result` of emulator/launch.hpp."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int), ("is_write", ctypes.c_int), ("address", ctypes.c_uint64), ("in_kernel", ctypes.c_int),
+        ("block", _Extent), ("thread", _Extent), ("message", ctypes.c_char * 1024),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a launch ended. `address` is that of an illegal access, `message` describes any other failure."""
+
+    message: str
+    address: int | None
+    access: Literal["read", "write", "access"]
+    block: Dim3
+    thread: Dim3
+    in_kernel: bool
+
+
+class EmulatorLibrary:
+    """A loaded shared library of kernels."""
+
+    def __init__(self, path: Path) -> None:
+        """Load it.
+
+        Raises:
+            LaunchError: the system refuses the file.
+        """
+        try:
+            self._library = ctypes.CDLL(str(path))
+            self._launch = self._library.emulator_launch
+            self._launch.argtypes = [
+                ctypes.c_char_p, _Extent, _Extent, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint,
+                ctypes.POINTER(_Result),
+            ]  # fmt: skip
+            self._launch.restype = ctypes.c_int
+        except (OSError, AttributeError) as error:
+            raise LaunchError(f"cannot load {path}: {error}") from error
+
+    def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
+        """Run one launch on `threads` OS threads; nothing on success."""
+        result = _Result()
+        self._launch(kernel.encode(), _Extent(*grid), _Extent(*block), smem, arguments, len(arguments), threads, result)
+        if result.kind == 0:
+            return None
+        return _failure(result)
+
+    def close(self) -> None:
+        """Unload."""
+        _ctypes.dlclose(self._library._handle)
+
+
+def _failure(result: _Result) -> Failure:
+    accesses: dict[int, Literal["read", "write"]] = {0: "read", 1: "write"}
+    return Failure(
+        message=result.message.decode(errors="replace"),
+        address=int(result.address) if result.kind == _ILLEGAL_ACCESS else None,
+        access=accesses.get(result.is_write, "access"),
+        block=(result.block[0], result.block[1], result.block[2]),
+        thread=(result.thread[0], result.thread[1], result.thread[2]),
+        in_kernel=bool(result.in_kernel),
+    )

@@ -1,0 +1,159 @@
+"""What every emulated build shares: the emulator's runtime, compiled once, and its headers, precompiled."""
+
+import fcntl
+import hashlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from autotune.compilers.running import run_compiler
+from autotune.compilers.toolchain import Compiler, cuda_include_dirs, find_gxx
+from autotune.core.errors import BuildError
+
+EMULATOR = Path(__file__).resolve().parent
+PRELUDE = "emulator.hpp"
+_TIMEOUT_S = 300.0
+_FLAGS = (
+    "-std=gnu++17", "-O2", "-fPIC", "-pthread", "-w",
+    # A library's own names stay its own: several candidates with kernels of one name are loaded side by side.
+    "-fvisibility=hidden", "-fno-gnu-unique",
+    # As CUDA has it: products and sums are fused, types may alias, nobody reads errno, nothing is thrown.
+    "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fwrapv",
+    # A GPU refuses misaligned accesses; x86 mostly does not, so they are made to trap.
+    "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+    # A frame larger than the guard page below a stack must not step over it.
+    "-fstack-clash-protection",
+    "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+)  # fmt: skip
+_TRACED_FLAGS = (
+    # Calls at every access, every basic block, every misaligned address and every index that an array does not have.
+    # The functions called are the emulator's own: no sanitizer's runtime is linked.
+    "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-fsanitize-coverage=trace-pc",
+    "-fsanitize=alignment,bounds",
+    # A vector's load stays one access; what lanes do together keeps one place in the code; source lines are known.
+    "-fno-tree-sra", "-fno-ipa-sra", "-fno-tree-vectorize", "-fno-thread-jumps", "-fno-store-merging",
+    "-fno-reorder-blocks", "-fno-reorder-blocks-and-partition", "-g1",
+    "-DEMULATOR_TRACE",
+)  # fmt: skip
+_TRACED_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc")
+_TRAPS = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
+_X86_64_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+
+
+@dataclass(frozen=True)
+class Support:
+    """The shared part, ready to use. `key` stands for its whole content in the cache keys of candidates."""
+
+    folder: Path
+    key: str
+    compiler: Compiler
+    flags: tuple[str, ...]
+    includes: tuple[str, ...]  # options
+    traced: bool = False
+
+    def command(self, source: str, binary: str) -> list[str]:
+        """How to make a shared library of a translated source."""
+        objects = [str(path) for path in sorted(self.folder.glob("*.o"))]
+        prelude = ("-include", str(self.folder / PRELUDE))
+        exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
+        output = ("-shared", exports, "-o", binary)
+        libraries = _TRACED_LIBRARIES if self.traced else ()
+        # The runtime first: of inline functions that both have, the linker then takes the ones that are not traced.
+        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, *objects, source, *libraries]
+
+
+def emulator_flags(traced: bool = False) -> tuple[str, ...]:
+    """Compiler options of every emulated build. They name the processor's level, never the processor."""
+    if not traced:
+        return (*_FLAGS, *_processor_flags())
+    return (*(flag for flag in _FLAGS if flag not in _TRAPS), *_processor_flags(), *_TRACED_FLAGS)
+
+
+def emulator_support(root: Path, traced: bool = False) -> Support:
+    """The shared part from the cache folder `root`, built there if it is missing (about two seconds).
+
+    `traced`: that of builds which report every access (`autotune.check`).
+
+    Raises:
+        BuildError: there is no compiler, no CUDA header, or the build failed.
+    """
+    compiler = find_gxx()
+    includes = _include_options(cuda_include_dirs())
+    key = _key(str(compiler), includes, traced)
+    folder = root / "emulator-support" / key
+    if not (folder / "complete").is_file():
+        _build_once(folder, compiler, includes, traced)
+    return Support(folder, key, compiler, emulator_flags(traced), includes, traced)
+
+
+@cache
+def _processor_flags() -> tuple[str, ...]:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ()
+    try:
+        known = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return ()
+    return ("-march=x86-64-v3",) if set(known) >= _X86_64_V3 else ()
+
+
+def _include_options(cuda: tuple[Path, ...]) -> tuple[str, ...]:
+    own = [f"-I{EMULATOR / 'include'}", f"-I{EMULATOR / 'include' / 'cuda'}"]
+    return (*own, *(f"-isystem{folder}" for folder in cuda))
+
+
+@cache
+def _key(compiler: str, includes: tuple[str, ...], traced: bool) -> str:
+    digest = hashlib.sha256("\0".join([compiler, *includes, *emulator_flags(traced)]).encode())
+    for path in _inputs(includes):
+        digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _inputs(includes: tuple[str, ...]) -> Iterator[Path]:
+    yield from sorted(path for path in EMULATOR.rglob("*") if path.suffix in (".h", ".hpp", ".cpp", ".map", ".py"))
+    for option in includes:
+        if option.startswith("-isystem"):
+            yield from sorted(Path(option.removeprefix("-isystem")).glob("cuda_[bf][fp]*16.h*"))
+
+
+def _build_once(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").is_file():
+                _build(folder, compiler, includes, traced)
+    except OSError as error:
+        raise BuildError(f"cannot write the build cache {folder.parent}: {error}; set AUTOTUNE_CACHE") from error
+
+
+def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    workspace = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n')
+        options = (*emulator_flags(traced), *includes)
+        plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
+        runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
+        parts = ("runtime", "trace") if traced else ("runtime",)
+        sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
+        # As one source: the headers of all take longer than they do.
+        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources))
+        _compile([str(compiler.path), *runtime, "-c", "runtime.cpp"], workspace)
+        header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
+        _compile([str(compiler.path), *options, *header], workspace)
+        (workspace / "complete").touch()
+        workspace.rename(folder)
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _compile(command: list[str], folder: Path) -> None:
+    done = run_compiler(command, folder, _TIMEOUT_S)
+    if done.status != 0 or done.timed_out:
+        raise BuildError(f"the emulator does not compile with {command[0]}: {done.output[:2000]}")

@@ -1,0 +1,1 @@
+"""The template language: front matter, expressions, spaces of configurations, rendering, the catalogue of families."""

@@ -1,0 +1,296 @@
+"""Reads the TOML front matter of a template into typed parts, and rejects what it does not know."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.arithmetic import FULL, read_arithmetic
+from autotune.core.errors import TemplateError
+from autotune.core.values import DTYPE_SIZE, Value
+from autotune.families.expressions import Expression
+from autotune.families.suggestion import Suggestion, read_suggestions
+
+_OPENING = "{#---"
+_CLOSING = "---#}"
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_KEYS = frozenset(
+    ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tunable and the values it may take."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition on a configuration, with the reason a user is shown."""
+
+    expr: Expression
+    why: str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch memory; `when` tells whether a configuration needs it."""
+
+    name: str
+    shape: tuple[Expression, ...]
+    dtype: str
+    when: Expression | None
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """A kernel launch whose sizes are still expressions."""
+
+    kernel: str
+    grid: tuple[Expression, ...]
+    block: tuple[Expression, ...]
+    smem: Expression
+    args: tuple[str, ...]
+    when: Expression | None
+
+
+@dataclass(frozen=True)
+class ZeroSpec:
+    """A step that sets a buffer to zero."""
+
+    buffer: str
+    when: Expression | None
+
+
+@dataclass(frozen=True)
+class TensorDeclaration:
+    """A tensor of a user's own op."""
+
+    name: str
+    shape: tuple[Expression, ...]
+    dtype: str  # a dtype, or "dtype" for the problem's
+    role: str
+
+
+@dataclass(frozen=True)
+class FrontMatter:
+    """Everything the front matter says."""
+
+    op: str
+    summary: str
+    source: str
+    arch: str | None
+    supports: tuple[Expression, ...]
+    deterministic: Expression
+    parameters: tuple[Parameter, ...]
+    defaults: tuple[tuple[str, Value], ...]
+    derived: tuple[tuple[str, Expression], ...]
+    constraints: tuple[Constraint, ...]
+    workspaces: tuple[Workspace, ...]
+    steps: tuple[LaunchSpec | ZeroSpec, ...]
+    problem: tuple[tuple[str, Value | tuple[str, ...]], ...]
+    tensors: tuple[TensorDeclaration, ...]
+    flops: Expression | None
+    historical: bool = False
+    suggestions: tuple[Suggestion, ...] = ()
+    arithmetic: str = FULL
+
+
+def split_template(text: str, where: str) -> tuple[str, str]:
+    """Front matter and body.
+
+    Raises:
+        TemplateError: the file does not start with front matter, or it never ends.
+    """
+    if not text.startswith(_OPENING):
+        raise TemplateError(f"{where}: a template starts with its front matter, '{_OPENING}' on the first line")
+    end = text.find(_CLOSING)
+    if end < 0:
+        raise TemplateError(f"{where}: the front matter is never closed; end it with a line '{_CLOSING}'")
+    return text[len(_OPENING) : end], text[end + len(_CLOSING) :].lstrip("\n")
+
+
+def parse_front_matter(text: str, where: str) -> FrontMatter:
+    """The typed front matter.
+
+    Raises:
+        TemplateError: with file, and line where TOML knows it, and what is wrong.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TemplateError(f"{where}: front matter is not valid TOML: {error}") from error
+    try:
+        return _Reader(data).front_matter()
+    except TemplateError as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+class _Reader:
+    """Turns plain TOML data into a FrontMatter; every error names the key."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+        unknown = sorted(data.keys() - _KEYS)
+        if unknown:
+            raise TemplateError(f"unknown key {unknown[0]!r} in the front matter; known: {', '.join(sorted(_KEYS))}")
+
+    def front_matter(self) -> FrontMatter:
+        parameters = self._parameters()
+        cost = self._table("cost")
+        return FrontMatter(
+            op=_identifier(self._text("op"), "op"),
+            summary=self._text("summary"),
+            source=self._text("source", ""),
+            arch=self._arch(),
+            supports=tuple(map(_expression, self._list("supports"))),
+            deterministic=Expression(self._text("deterministic", "true")),
+            parameters=parameters,
+            defaults=self._defaults(parameters),
+            derived=tuple((_identifier(n, "derived"), _expression(e)) for n, e in self._table("derived").items()),
+            constraints=tuple(self._constraint(item) for item in self._list("constraints")),
+            workspaces=tuple(self._workspace(n, item) for n, item in self._table("workspace").items()),
+            steps=self._steps(),
+            problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
+            tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
+            flops=_expression(cost["flops"]) if "flops" in cost else None,
+            historical=self._historical(),
+            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
+            arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
+        )
+
+    def _text(self, key: str, default: str | None = None) -> str:
+        value = self._data.get(key, default)
+        if not isinstance(value, str) or (default is None and not value):
+            raise TemplateError(f"the front matter needs a text {key!r}, got {value!r}")
+        return value
+
+    def _list(self, key: str) -> list[Any]:
+        value = self._data.get(key, [])
+        if not isinstance(value, list):
+            raise TemplateError(f"{key!r} must be a list, got {value!r}")
+        return value
+
+    def _table(self, key: str) -> dict[str, Any]:
+        value = self._data.get(key, {})
+        if not isinstance(value, dict):
+            raise TemplateError(f"[{key}] must be a table, got {value!r}")
+        return value
+
+    def _arch(self) -> str | None:
+        arch = self._data.get("arch")
+        if arch is not None and not re.fullmatch(r"sm_\d+[af]?", str(arch)):
+            raise TemplateError(f"arch={arch!r} is not a compute capability such as 'sm_80'")
+        return arch
+
+    def _historical(self) -> bool:
+        value = self._data.get("historical", False)
+        if not isinstance(value, bool):
+            raise TemplateError(f"historical={value!r} is neither true nor false")
+        return value
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        parameters = []
+        for name, values in self._table("params").items():
+            if not isinstance(values, list) or not values:
+                raise TemplateError(f"parameter {name} needs a list of at least one value, got {values!r}")
+            if not all(isinstance(value, bool | int | float | str) for value in values):
+                raise TemplateError(f"parameter {name} takes numbers, texts and booleans, got {values!r}")
+            if len({(type(value), value) for value in values}) != len(values):
+                raise TemplateError(f"parameter {name} lists a value twice: {values!r}")
+            parameters.append(Parameter(_identifier(name, "parameter"), tuple(values)))
+        return tuple(parameters)
+
+    def _defaults(self, parameters: tuple[Parameter, ...]) -> tuple[tuple[str, Value], ...]:
+        given, known = self._table("defaults"), {p.name: p.values for p in parameters}
+        for name, value in given.items():
+            if name not in known:
+                raise TemplateError(f"[defaults] names {name!r}, which is no parameter")
+            if value not in known[name]:
+                raise TemplateError(f"the default {name}={value!r} is not among its values {list(known[name])!r}")
+        return tuple((p.name, given.get(p.name, p.values[0])) for p in parameters)
+
+    def _constraint(self, item: Any) -> Constraint:
+        _only(item, {"expr", "why"}, "constraints")
+        if not item.get("why"):
+            raise TemplateError(f"constraint {item.get('expr')!r} needs a 'why': the reason that a user is shown")
+        return Constraint(_expression(item.get("expr")), str(item["why"]))
+
+    def _workspace(self, name: str, item: Any) -> Workspace:
+        _only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
+        shape = tuple(map(_expression, _items(item, "shape", f"workspace {name}")))
+        return Workspace(_identifier(name, "workspace"), shape, _dtype(item, name), _optional(item.get("when")))
+
+    def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
+        steps = tuple(self._step(item) for item in self._list("launch"))
+        if not any(isinstance(step, LaunchSpec) for step in steps):
+            raise TemplateError("the front matter needs at least one [[launch]] with a kernel")
+        return steps
+
+    def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
+        _only(item, {"kernel", "grid", "block", "smem", "args", "when", "zero"}, "launch")
+        when = _optional(item.get("when"))
+        if "zero" in item:
+            return ZeroSpec(str(item["zero"]), when)
+        if not item.get("kernel"):
+            raise TemplateError("[[launch]] needs 'kernel'")
+        where = f"[[launch]] {item['kernel']}"
+        grid, block = (tuple(map(_expression, _items(item, key, where))) for key in ("grid", "block"))
+        if len(grid) > 3 or len(block) > 3:
+            raise TemplateError(f"{where}: grid and block have at most 3 axes")
+        smem = _expression(item.get("smem", "0"))
+        args = tuple(map(str, _items(item, "args", where)))
+        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when)
+
+    def _tensor(self, name: str, item: Any) -> TensorDeclaration:
+        _only(item, {"shape", "dtype", "role"}, f"tensors.{name}")
+        role = item.get("role")
+        if role not in ("input", "output"):
+            raise TemplateError(f"tensor {name} needs role = 'input' or 'output', got {role!r}")
+        dtype = item.get("dtype", "dtype")
+        if dtype != "dtype":
+            _dtype(item, name)
+        shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
+        return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
+
+
+def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    value = item.get(key)
+    if not isinstance(value, list) or not value:
+        raise TemplateError(f"{where} needs {key!r}, a list of at least one, got {value!r}")
+    return value
+
+
+def _identifier(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+        raise TemplateError(f"{what} name {name!r} is not an identifier")
+    return name
+
+
+def _expression(text: Any) -> Expression:
+    if isinstance(text, bool) or not isinstance(text, str | int):
+        raise TemplateError(f"{text!r} is not an expression; write it as text")
+    return Expression(str(text))
+
+
+def _optional(text: Any) -> Expression | None:
+    return None if text is None else _expression(text)
+
+
+def _dtype(item: Mapping[str, Any], name: str) -> str:
+    dtype = item.get("dtype")
+    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPE_SIZE):
+        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPE_SIZE)}")
+    return str(dtype)
+
+
+def _only(item: Any, allowed: set[str], where: str) -> None:
+    if not isinstance(item, dict):
+        raise TemplateError(f"[{where}] must be a table, got {item!r}")
+    unknown = sorted(item.keys() - allowed)
+    if unknown:
+        raise TemplateError(f"[{where}] has an unknown key {unknown[0]!r}; known: {', '.join(sorted(allowed))}")

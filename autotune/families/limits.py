@@ -1,0 +1,61 @@
+"""The device's own limits on a launch, checked before anything is built."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.families.expressions import Expression
+from autotune.families.frontmatter import LaunchSpec
+from autotune.gpus.spec import DeviceSpec
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+"""Most blocks, and most threads, along x, y and z on every GPU there is."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Whether a limit holds (a boolean, or an array of them) and what to say where it does not."""
+
+    holds: Any
+    why: str
+
+
+def device_limits(launch: LaunchSpec, namespace: Mapping[str, Any], spec: DeviceSpec, grid: bool) -> Iterator[Limit]:
+    """Shared memory, threads, block and grid sizes of one launch; for one configuration or for a grid of them."""
+
+    def value(expression: Expression) -> Any:
+        return expression.over(namespace) if grid else expression(namespace)
+
+    inactive = np.False_ if launch.when is None else np.logical_not(np.asarray(value(launch.when), dtype=bool))
+    for holds, why in _checks(launch, spec, value):
+        yield Limit(np.logical_or(inactive, holds), why)
+
+
+def _checks(launch: LaunchSpec, spec: DeviceSpec, value: Any) -> Iterator[tuple[Any, str]]:
+    smem, threads = value(launch.smem), 1
+    yield (
+        np.asarray(smem) <= spec.max_shared_memory,
+        f"kernel {launch.kernel} asks for {smem} bytes of shared memory; {spec.title} allows {spec.max_shared_memory}",
+    )
+    for expression in launch.block:
+        threads = threads * value(expression)
+    yield (
+        np.asarray(threads) <= spec.max_threads_per_block,
+        f"kernel {launch.kernel} asks for {threads} threads a block; {spec.title} allows {spec.max_threads_per_block}",
+    )
+    for axis, (expression, most) in enumerate(zip(launch.block, MAX_BLOCK, strict=False)):
+        size = value(expression)
+        yield (
+            _between(size, most),
+            f"kernel {launch.kernel}: block axis {'xyz'[axis]} is {size}; 1 to {most} is allowed",
+        )
+    for axis, (expression, most) in enumerate(zip(launch.grid, MAX_GRID, strict=False)):
+        size = value(expression)
+        yield _between(size, most), f"kernel {launch.kernel}: grid axis {'xyz'[axis]} is {size}; 1 to {most} is allowed"
+
+
+def _between(size: Any, most: int) -> Any:
+    return np.logical_and(np.asarray(size) >= 1, np.asarray(size) <= most)

@@ -1,0 +1,131 @@
+"""Front matter's launch section -> a concrete launch plan."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.core.errors import TemplateError
+from autotune.core.plan import (
+    Arg,
+    Buffer,
+    Dim3,
+    Launch,
+    LaunchPlan,
+    PointerArg,
+    ScalarArg,
+    Step,
+    TensorSpec,
+    ViewArg,
+    Zero,
+)
+from autotune.core.problem import Problem
+from autotune.families.expressions import Expression
+from autotune.families.frontmatter import LaunchSpec, Workspace
+from autotune.families.template import Template
+from autotune.ops.op import Op
+
+_INT_MAX = 2**31 - 1
+
+
+def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[str, Any]) -> LaunchPlan:
+    """The plan of one configuration; `namespace` holds problem, parameters, derived names and device.
+
+    Raises:
+        TemplateError: an argument, a size or a buffer name makes no sense, or the op knows no bound for the arithmetic.
+    """
+    arithmetic = template.front.arithmetic
+    if arithmetic not in op.arithmetics(problem):
+        raise TemplateError(f"{template.path}: op {op.name!r} cannot judge arithmetic={arithmetic!r} for {problem}")
+    tensors = {tensor.name: tensor for tensor in op.tensors(problem)}
+    workspaces = [w for w in template.front.workspaces if w.when is None or w.when(namespace)]
+    scratch = {workspace.name: _scratch(workspace, namespace) for workspace in workspaces}
+    arguments = _Arguments(str(template.path), tensors, scratch, {**namespace, **op.scalars(problem)})
+    steps: list[Step] = []
+    for step in template.front.steps:
+        if step.when is not None and not step.when(namespace):
+            continue
+        if isinstance(step, LaunchSpec):
+            steps.append(_launch(step, namespace, arguments))
+        else:
+            steps.append(Zero(arguments.storage(step.buffer)))
+    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
+
+
+def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:
+    elements = 1
+    for size in workspace.shape:
+        elements *= size.whole(namespace)
+    dtype = namespace["dtype"] if workspace.dtype == "dtype" else workspace.dtype
+    return Buffer(workspace.name, str(dtype), elements, "workspace")
+
+
+def _storages(tensors: Any) -> tuple[Buffer, ...]:
+    """One buffer a storage, large enough for every tensor that lives in it."""
+    buffers: dict[str, Buffer] = {}
+    for tensor in tensors:
+        known = buffers.get(tensor.storage)
+        elements = max(tensor.extent, known.elements if known else 0)
+        buffers[tensor.storage] = Buffer(tensor.storage, tensor.dtype, elements, tensor.role)
+    return tuple(buffers.values())
+
+
+def _launch(step: LaunchSpec, namespace: Mapping[str, Any], arguments: "_Arguments") -> Launch:
+    grid, block = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block))
+    return Launch(step.kernel, grid, block, step.smem.whole(namespace), tuple(map(arguments.parse, step.args)))
+
+
+def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:
+    values = [size.whole(namespace) for size in sizes]
+    if min(values) < 1:
+        raise TemplateError(f"kernel {kernel}: grid and block sizes must be at least 1, got {values}")
+    x, y, z = [*values, 1, 1][:3]
+    return x, y, z
+
+
+class _Arguments:
+    """Reads the texts of a launch's `args`."""
+
+    def __init__(
+        self, where: str, tensors: Mapping[str, TensorSpec], scratch: Mapping[str, Buffer], namespace: Mapping[str, Any]
+    ) -> None:
+        self._where, self._tensors, self._scratch, self._namespace = where, tensors, scratch, namespace
+
+    def storage(self, name: str) -> str:
+        """The buffer that a tensor or workspace lives in."""
+        if name in self._scratch:
+            return name
+        if name in self._tensors:
+            return self._tensors[name].storage
+        raise TemplateError(
+            f"{self._where}: {name!r} is neither a tensor of the op nor a workspace; there are: {self._names()}"
+        )
+
+    def parse(self, text: str) -> Arg:
+        """`q` a pointer, `q.view` a View, anything else an expression."""
+        if text.endswith(".view"):
+            return self._view(text.removesuffix(".view"))
+        if text in self._scratch:
+            buffer = self._scratch[text]
+            return PointerArg(text, text, 0, buffer.dtype, "workspace")
+        if text in self._tensors:
+            t = self._tensors[text]
+            return PointerArg(text, t.storage, t.offset, t.dtype, t.role)
+        return self._scalar(text)
+
+    def _view(self, name: str) -> ViewArg:
+        if name not in self._tensors:
+            raise TemplateError(f"{self._where}: {name}.view: only tensors have views; there are: {self._names()}")
+        t = self._tensors[name]
+        return ViewArg(name, t.storage, t.offset, t.dtype, t.strides, t.role)
+
+    def _scalar(self, text: str) -> ScalarArg:
+        value = Expression(text)(self._namespace)
+        if isinstance(value, float):
+            return ScalarArg(text, "float", value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TemplateError(
+                f"{self._where}: argument {text!r} is {value!r}; kernels take numbers, tensors and workspaces"
+            )
+        return ScalarArg(text, "int" if abs(value) <= _INT_MAX else "long long", value)
+
+    def _names(self) -> str:
+        return ", ".join([*self._tensors, *self._scratch])

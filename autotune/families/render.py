@@ -1,0 +1,95 @@
+"""Template + problem + configuration -> CUDA source and its launch plan. The only place where templates render."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import Template as JinjaTemplate
+from jinja2 import TemplateSyntaxError
+from jinja2.exceptions import SecurityError, UndefinedError
+
+from autotune.core.errors import TemplateError
+from autotune.core.problem import Problem
+from autotune.core.values import Config
+from autotune.families.expressions import make_environment
+from autotune.families.planning import make_plan
+from autotune.families.signature import agreed
+from autotune.families.source import KernelSource
+from autotune.families.space import Space
+from autotune.families.template import Template
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.registry import get_op
+
+CTYPES: Mapping[str, str] = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float"}
+"""C++ element types, `ctype` in a template's body."""
+
+NVCC_FLAGS = ("-std=c++17", "-O3")
+"""Flags that every compile line uses, here and in exports."""
+
+
+def _literal(value: Any) -> Any:
+    """C++ spelling of what `{{ … }}` prints."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+_ENVIRONMENT = make_environment(
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_literal
+)
+
+
+@lru_cache(maxsize=64)
+def _compiled(template: Template) -> JinjaTemplate:
+    try:
+        return _ENVIRONMENT.from_string(template.body)
+    except TemplateSyntaxError as error:
+        raise TemplateError(f"{template.path}: line {_line(template, error.lineno)}: {error.message}") from error
+
+
+def _line(template: Template, line: int) -> int:
+    """A line of the body as a line of the file."""
+    return line + template.text[: template.text.find(template.body)].count("\n")
+
+
+def render(template: Template, problem: Problem, config: Config, spec: DeviceSpec) -> KernelSource:
+    """The source and plan of one candidate for one problem on one device.
+
+    Raises:
+        TemplateError: the body uses an unknown name, fails, or leaves the sandbox; or the plan does.
+    """
+    space = Space(template, problem, spec)
+    candidate = space.candidate(config)
+    namespace = space.namespace(candidate.config)
+    body = _body(template, {**namespace, "ctype": CTYPES.get(problem.dtype, "float")})
+    with template.named_errors():
+        planned = make_plan(template, get_op(problem.op), problem, namespace)
+    plan = agreed(str(template.path), body, template.includes, planned)
+    source = KernelSource(candidate, problem, "", body, template.includes, plan)
+    return KernelSource(candidate, problem, _header(template, source, spec), body, template.includes, plan)
+
+
+def _body(template: Template, namespace: Mapping[str, Any]) -> str:
+    try:
+        text = _compiled(template).render(namespace)
+    except UndefinedError as error:
+        raise TemplateError(f"{template.path}: {error.message}; known: {', '.join(sorted(namespace))}") from error
+    except SecurityError as error:
+        raise TemplateError(f"{template.path}: not allowed: {error.message}") from error
+    except Exception as error:  # whatever the template's own code raises
+        raise TemplateError(f"{template.path}: rendering failed: {type(error).__name__}: {error}") from error
+    if not text.isascii() and re.search("[\ud800-\udfff]", text):
+        raise TemplateError(f"{template.path}: rendering failed: a surrogate is no text")
+    return text.lstrip("\n")
+
+
+def _header(template: Template, source: KernelSource, spec: DeviceSpec) -> str:
+    """The comment at the top of a rendered file."""
+    fields = " ".join(source.problem.key.split(" ")[1:])
+    config = " ".join(source.candidate.key.split(" ")[1:])
+    return (
+        f"// autotune: {template.op}/{template.name}: {template.front.summary}\n"
+        f"// problem:       {fields}\n"
+        f"// configuration: {config or 'none'}\n"
+        f"// compile:       nvcc {' '.join(NVCC_FLAGS)} -arch={spec.arch} -I templates -cubin <this file>\n"
+        f"// hash:          {source.hash}\n\n"
+    )

@@ -1,0 +1,126 @@
+"""Attention in NumPy: the float64 reference, and the same formulas with a kernel's rounding.
+
+Arrays have shape (B, NH, T, HS), keys and values (B, NH_kv, T_kv, HS). Forward: S = scale·QKᵀ, P = softmax(S),
+O = PV. Backward (Dao et al., FlashAttention, appendix B): P = exp(S - LSE), dV = PᵀdO, dP = dOVᵀ,
+D = rowsum(dO∘O), dS = P∘(dP - D), dQ = scale·dS·K, dK = scale·dSᵀ·Q. Rows without a key give 0 and LSE = -inf.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import rounded
+from autotune.ops.tf32_products import multiply_tf32x3
+
+Arrays = dict[str, NDArray[Any]]
+Product = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+_THREADS = max(1, min(8, (os.cpu_count() or 1) // 2))
+_ROWS = 512
+"""Query rows at a time: bounds the memory of a score matrix."""
+_PRODUCTS: Mapping[str, Product] = {FULL: np.matmul, "tf32x3": multiply_tf32x3}
+
+
+def forward(
+    inputs: Arrays, causal: bool, scale: float, low_precision: str | None = None, arithmetic: str = FULL
+) -> Arrays:
+    """`out` (B, NH, T, HS) and `lse` (B, NH, T) as float64 values.
+
+    With `low_precision` sums are float32, and P and out are rounded to that dtype; `arithmetic` says how products are
+    computed then (`autotune.core.arithmetic`).
+    """
+    compute = np.float64 if low_precision is None else np.float32
+    product = _PRODUCTS[arithmetic]
+    q, k, v = (inputs[name] for name in ("q", "k", "v"))
+    out, lse = np.zeros(q.shape), np.full(q.shape[:3], -np.inf)
+
+    def one_head(place: tuple[int, int, int]) -> None:
+        b, h, kv = place
+        keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
+        for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
+            dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
+            scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
+            out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], low_precision, product)
+
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:  # NumPy lets go of the interpreter while it computes
+        list(pool.map(one_head, _heads(q, k)))
+    return {"out": out if low_precision is None else rounded(out, low_precision), "lse": lse}
+
+
+def _softmax_times(
+    scores: NDArray[Any], values: NDArray[Any], low_precision: str | None, product: Product
+) -> tuple[Any, Any]:
+    """One block's out and lse; rows of -inf alone give 0 and -inf."""
+    if scores.shape[1] == 0:
+        return 0.0, -np.inf
+    peak = scores.max(axis=1, keepdims=True)
+    peak[np.isneginf(peak)] = 0
+    p = np.exp(scores - peak)
+    total = p.sum(axis=1, keepdims=True)
+    if low_precision is not None:
+        p = rounded(p, low_precision)
+    safe = np.where(total == 0, 1, total)
+    with np.errstate(divide="ignore"):
+        return product(p, values) / safe, (peak + np.log(total))[:, 0]
+
+
+def backward(
+    inputs: Arrays, causal: bool, scale: float, low_precision: str | None = None, arithmetic: str = FULL
+) -> Arrays:
+    """`dq` (B, NH, T, HS), `dk` and `dv` (B, NH_kv, T_kv, HS) as float64 values.
+
+    With `low_precision` sums are float32, and P, dS and the results are rounded to that dtype; `arithmetic` as in
+    `forward`.
+    """
+    compute = np.float64 if low_precision is None else np.float32
+    product = _PRODUCTS[arithmetic]
+    q, k = inputs["q"], inputs["k"]
+    delta = (inputs["dout"].astype(compute) * inputs["out"].astype(compute)).sum(axis=-1)
+    grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(k.shape, compute)}
+    for b, h, kv in _heads(q, k):
+        keys, values = k[b, kv].astype(compute), inputs["v"][b, kv].astype(compute)
+        for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
+            queries, dout = q[b, h, rows].astype(compute), inputs["dout"][b, h, rows].astype(compute)
+            scores = _scores(product(queries, keys[:seen].T), scale, causal, rows, q.shape[2], k.shape[2])
+            p = _probabilities(scores, inputs["lse"][b, h, rows].astype(compute))
+            ds = p * (product(dout, values[:seen].T) - delta[b, h, rows, None])
+            if low_precision is not None:
+                p, ds = rounded(p, low_precision), rounded(ds, low_precision)
+            grads["dv"][b, kv, :seen] += product(p.T, dout)
+            grads["dk"][b, kv, :seen] += scale * product(ds.T, queries)
+            grads["dq"][b, h, rows] = scale * product(ds, keys[:seen])
+    finish = (lambda a: a) if low_precision is None else (lambda a: rounded(a, low_precision))
+    return {name: finish(grad).astype(np.float64) for name, grad in grads.items()}
+
+
+def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(invalid="ignore"):
+        p: NDArray[Any] = np.exp(scores - lse[:, None])
+    p[np.isneginf(lse)] = 0
+    return p
+
+
+def _heads(q: NDArray[Any], k: NDArray[Any]) -> Iterator[tuple[int, int, int]]:
+    """(batch, query head, key head) for all query heads."""
+    group = q.shape[1] // k.shape[1]
+    return ((b, h, h // group) for b in range(q.shape[0]) for h in range(q.shape[1]))
+
+
+def _row_blocks(T: int, T_kv: int, causal: bool) -> Iterator[tuple[slice, int]]:
+    """Blocks of query rows, each with how many keys its last row sees."""
+    for start in range(0, T, _ROWS):
+        stop = min(start + _ROWS, T)
+        yield slice(start, stop), max(0, min(T_kv, stop + T_kv - T)) if causal else T_kv
+
+
+def _scores(dots: NDArray[Any], scale: float, causal: bool, rows: slice, T: int, T_kv: int) -> NDArray[Any]:
+    """scale·QKᵀ of one block with -inf where the mask hides a key."""
+    scores: NDArray[Any] = dots * dots.dtype.type(scale)
+    if causal:
+        last_seen = np.arange(rows.start, rows.stop) + (T_kv - T)
+        scores[np.arange(dots.shape[1])[None, :] > last_seen[:, None]] = -np.inf
+    return scores

@@ -1,0 +1,91 @@
+"""Problems on which kernels go wrong when they go wrong: lengths that divide no tile, rows without a key, one query."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotune.core.errors import ProblemError
+from autotune.core.problem import Problem
+from autotune.ops.op import Op
+from autotune.ops.registry import get_op
+
+Fields = Mapping[str, Any]
+
+_LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
+
+
+DTYPES, SIZES = ("fp16", "bf16", "fp32"), (64, 128, 32, 96, 40, 256)
+
+
+def _attention() -> Iterator[Fields]:
+    layouts = ("bthd", "bhtd", "packed")
+    for i, (T, T_kv) in enumerate(_LENGTHS):
+        heads = {"B": 1 + i % 2, "NH": (2, 3, 6)[i % 3], "NH_kv": (2, 1, 2)[i % 3]}
+        if T * T_kv > 10**5:
+            heads = {"B": 1, "NH": 1, "NH_kv": 1}
+        for causal in (True, False):
+            layout = layouts[i % 3] if T_kv == T else layouts[i % 2]
+            kind = {"dtype": DTYPES[(i + causal) % 3], "layout": layout, "HS": SIZES[(i + 2 * causal) % len(SIZES)]}
+            yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
+
+
+def _products() -> Iterator[Fields]:
+    sizes = ((1, 1, 1), (113, 203, 64), (799, 3, 17), (203, 64, 113), (64, 130, 251), (136, 72, 200), (96, 256, 104))
+    masks = ("none", "c_lower", "none", "a_lower", "a_upper", "none", "none")
+    layouts = ("tt", "nt", "nn", "nn", "tn", "tn", "tt")
+    kinds = ({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "fp32"}, {"dtype": "fp32", "arithmetic": "tf32"})
+    for i, ((M, N, K), mask, layout) in enumerate(zip(sizes, masks, layouts, strict=True)):
+        placed = {"group": 2, "interleaved": "ab"} if i % 3 == 1 else {"interleaved": "bc"} if i % 3 == 2 else {}
+        for kind in kinds:
+            yield {"B": 1 + i % 2, "NH": 2, "M": M, "N": N, "K": K, "mask": mask, "layout": layout, **placed, **kind}
+
+
+def _rows() -> Iterator[Fields]:
+    for i, (T, T_kv) in enumerate(_LENGTHS):
+        for causal in (True, False):
+            dtype = DTYPES[(i + causal) % 3]
+            heads = 1 if T * T_kv > 10**5 else 2
+            yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
+
+
+def _any(op: Op) -> Iterator[Fields]:
+    """For an op that has no table here: small odd values of its numbers, the choices of its other fields in turn."""
+    for i in range(16):
+        given: dict[str, Any] = {}
+        for j, field in enumerate(op.fields):
+            if field.kind == "int":
+                few = field.name in {"B", "NH", "NH_kv"}
+                given[field.name] = (1, 2, 1, 2)[i % 4] if few else _NUMBERS[(i + 3 * j) % len(_NUMBERS)]
+            elif field.kind == "choice":
+                given[field.name] = field.choices[(i + j) % len(field.choices)]
+            elif field.kind == "bool":
+                given[field.name] = bool((i + j) % 2)
+        yield given
+
+
+_NUMBERS = (1, 70, 113, 64, 239, 3, 96, 130)
+_TABLES = {
+    "forward": _attention, "backward": _attention, "matmul": _products, "softmax": _rows, "softmax_backward": _rows,
+}  # fmt: skip
+
+
+def awkward_problems(op: str) -> tuple[Problem, ...]:
+    """For a built-in op, without those that its rules exclude. Choices that its table leaves open vary, too."""
+    found = []
+    known = get_op(op)
+    for i, fields in enumerate(_TABLES[op]() if op in _TABLES else _any(known)):
+        for given in ({**fields, **_left_open(known, fields, i)}, fields):
+            try:
+                found.append(known.problem(**given))
+                break
+            except ProblemError:
+                continue
+    return tuple(found)
+
+
+def _left_open(op: Op, fields: Fields, i: int) -> dict[str, Any]:
+    """Choices and groups that a row of a table does not name: the i-th of each."""
+    left = [field for field in op.fields if field.name not in fields]
+    found: dict[str, Any] = {
+        field.name: field.choices[i % len(field.choices)] for field in left if field.kind == "choice"
+    }
+    return found | {field.name: (1, 2)[i // 2 % 2] for field in left if field.name == "group"}

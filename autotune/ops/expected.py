@@ -1,0 +1,172 @@
+"""What a problem's outputs must be: inputs as they lie in memory, float64 references and error bounds.
+
+Computed once per problem and kept as plain arrays, so that a restarted worker reads them back.
+"""
+
+import os
+import pickle
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import epsilon, numpy_dtype
+from autotune.core.plan import TensorSpec
+from autotune.core.problem import Problem
+from autotune.ops.op import Arrays, Op
+
+FLOP_BUDGET = 2e10
+"""Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
+
+_FEWEST = 2
+_SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
+
+SLACK = 32 * 2.0**-23
+"""The bound's absolute part, relative to the largest reference: 32 fp32 roundings of a long accumulation."""
+
+
+@dataclass(frozen=True)
+class ExpectedUnit:
+    """One independently checkable piece: the reference of each output, and by arithmetic the bound of each."""
+
+    reference: Mapping[str, NDArray[np.float64]]
+    bounds: Mapping[str, Mapping[str, float]]
+
+    @property
+    def bound(self) -> Mapping[str, float]:
+        """The bounds of families that say nothing of their arithmetic."""
+        return self.bounds[FULL]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """All that verification needs to know about a problem.
+
+    `images` holds each input storage as a 1-D array, NaN wherever no tensor lies; `outputs` the output tensors.
+    Unit i of the problem is to be as `units[sources[i]]`.
+    """
+
+    problem: Problem
+    images: Mapping[str, NDArray[Any]]
+    outputs: tuple[TensorSpec, ...]
+    units: tuple[ExpectedUnit, ...]
+    sources: tuple[int, ...]
+
+
+def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET) -> Expectation:
+    """Inputs, references and bounds. All units of a result are expected, however long the problem.
+
+    Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
+    random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
+
+    The bound of an output is taken per unit: k * max|low_precision - reference| + SLACK * max|reference|, with
+    k the op's `error_factor`, plus the op's `noise`. The first maximum counts as no less than one rounding of the
+    largest element: in a unit of few elements it may be smaller by luck. There is a bound for each arithmetic that
+    the op can judge, from a low-precision result of that arithmetic.
+    """
+    tensors = op.tensors(problem)
+    sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
+    inputs, pieces = _inputs(op, problem, seed, sources)
+    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+        units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
+    outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
+    return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
+
+
+def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
+    """For each unit the number of the values that it has: its own, unless the whole costs more than `budget` flops."""
+    different = total if flops <= budget else max(_FEWEST, int(total * budget / flops))
+    if different >= total:
+        return tuple(range(total))
+    dealt = np.random.default_rng(seed).permutation(np.arange(total) % different)
+    return tuple(int(source) for source in dealt)
+
+
+def _inputs(op: Op, problem: Problem, seed: int, sources: tuple[int, ...]) -> tuple[Arrays, list[Arrays]]:
+    """The problem's inputs, and those of each different unit."""
+    if len(set(sources)) == len(sources):
+        inputs = op.inputs(problem, seed)
+        return inputs, [op.unit(problem, dict(inputs), index) for index in range(len(sources))]
+    small = op.unit_problem(problem)
+    pieces = [op.inputs(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
+    whole = {t.name: np.empty(t.shape, numpy_dtype(t.dtype)) for t in op.tensors(problem) if t.role == "input"}
+    for index, source in enumerate(sources):
+        for name, place in op.unit(problem, whole, index).items():
+            place[...] = pieces[source][name]
+    return whole, pieces
+
+
+def tensor_view(storage: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
+    """The tensor's logical shape over its 1-D storage, by strides and offset; a view, not a copy."""
+    strides = tuple(stride * storage.itemsize for stride in tensor.strides)
+    return np.lib.stride_tricks.as_strided(storage[tensor.offset :], tensor.shape, strides)
+
+
+def covered(elements: int, tensors: tuple[TensorSpec, ...]) -> NDArray[np.bool_]:
+    """Which elements of a storage belong to one of the tensors in it."""
+    mask = np.zeros(elements, dtype=np.bool_)
+    for tensor in tensors:
+        tensor_view(mask, tensor)[...] = True
+    return mask
+
+
+def save(expectation: Expectation, file: BinaryIO) -> None:
+    """Write at the file's start, for `load` in a later process."""
+    file.seek(0)
+    file.truncate()
+    pickle.dump(expectation, file, protocol=pickle.HIGHEST_PROTOCOL)
+    file.flush()
+
+
+def load(file: BinaryIO) -> Expectation | None:
+    """What `save` wrote, or None when nothing complete is there (the writer may have been killed)."""
+    file.seek(0)
+    try:
+        read = pickle.load(file)
+    except (EOFError, pickle.UnpicklingError):
+        return None
+    return read if isinstance(read, Expectation) else None
+
+
+def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Each input storage as a 1-D array, NaN wherever no tensor lies."""
+    images: dict[str, NDArray[Any]] = {}
+    by_storage: dict[str, list[TensorSpec]] = {}
+    for tensor in tensors:
+        if tensor.role == "input":
+            by_storage.setdefault(tensor.storage, []).append(tensor)
+    for storage, members in by_storage.items():
+        dtype = numpy_dtype(members[0].dtype)
+        image = np.frombuffer(b"\xff" * (max(tensor.extent for tensor in members) * dtype.itemsize), dtype).copy()
+        for tensor in members:
+            tensor_view(image, tensor)[...] = inputs[tensor.name]
+        images[storage] = image
+    return images
+
+
+def _unit(op: Op, problem: Problem, piece: Arrays) -> ExpectedUnit:
+    small = op.unit_problem(problem)
+    reference = op.reference(small, piece)
+    noise = op.noise(small, piece)
+    roundoff = {tensor.name: epsilon(tensor.dtype) / 2 for tensor in op.tensors(small) if tensor.role == "output"}
+    bounds = {}
+    for arithmetic in op.arithmetics(small):
+        rounded = op.approximate(small, piece, arithmetic)
+        bounds[arithmetic] = {
+            name: _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
+            for name, exact in reference.items()
+        }
+    return ExpectedUnit(reference, bounds)
+
+
+def _bound(factor: float, rounded: NDArray[np.float64], exact: NDArray[np.float64], roundoff: float) -> float:
+    finite = np.isfinite(exact) & np.isfinite(rounded)
+    if not finite.any():
+        return 0.0
+    error = np.abs(rounded[finite] - exact[finite]).max()
+    largest = np.abs(exact[finite]).max()
+    return float(factor * max(error, roundoff * largest) + SLACK * largest)

@@ -1,0 +1,193 @@
+"""What the engine knows of an op: its fields, its tensors, and how to make inputs and a reference result."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.core.arithmetic import FULL
+from autotune.core.errors import ProblemError
+from autotune.core.plan import TensorSpec
+from autotune.core.problem import Problem
+from autotune.core.values import DTYPE_SIZE, Value
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an op's problems.
+
+    `default_from` names another field whose value is the default (NH_kv takes NH's).
+    """
+
+    name: str
+    kind: Literal["int", "bool", "choice", "float"]
+    default: Value | None = None
+    default_from: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 1
+    maximum: int = 2**31 - 1
+    help: str = ""
+
+    def parse(self, op: str, value: Value) -> Value:
+        """The value in the field's type; text from a command line is converted.
+
+        Raises:
+            ProblemError: it is not one.
+        """
+        if self.kind == "choice":
+            return self._choice(op, value)
+        if self.kind == "float":
+            return self._float(op, value)
+        return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
+
+    def _choice(self, op: str, value: Value) -> str:
+        if value not in self.choices:
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not one of {', '.join(self.choices)}")
+        return str(value)
+
+    def _bool(self, op: str, value: Value) -> bool:
+        known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        text = str(value).lower()
+        if text not in known:
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
+        return known[text]
+
+    def _float(self, op: str, value: Value) -> float:
+        try:
+            number = float("nan") if isinstance(value, bool) else float(value)
+        except ValueError:
+            number = float("nan")
+        if not math.isfinite(number):
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a finite number")
+        return number
+
+    def _int(self, op: str, value: Value) -> int:
+        number = _whole(value)
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
+        if not self.minimum <= number <= self.maximum:
+            limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
+            raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
+        return int(number)
+
+
+def _whole(value: Value) -> Value:
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+class Op(ABC):
+    """An op. The engine handles attention and a user's own kernels through this class alone.
+
+    Arrays have the tensors' logical shapes; the order of dimensions in memory is in `TensorSpec.strides`.
+    """
+
+    name: str
+    summary: str
+    fields: tuple[Field, ...]
+    exact_fields: tuple[str, ...]
+    """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
+    version: str = ""
+    """Changes when a user's own reference does; the built-in ones are those of the package."""
+    error_factor: float
+    """k in max|got - reference| <= k * max|low_precision - reference| + atol."""
+
+    def problem(self, **given: Value) -> Problem:
+        """A problem from some fields; the others take their defaults.
+
+        Raises:
+            ProblemError: an unknown field, a value out of range, or fields that contradict one another.
+        """
+        unknown = given.keys() - {field.name for field in self.fields}
+        if unknown:
+            names = ", ".join(field.name for field in self.fields)
+            raise ProblemError(f"op {self.name!r} has no field {sorted(unknown)[0]!r}; its fields are {names}")
+        values: dict[str, Value] = {}
+        for field in self.fields:
+            values[field.name] = field.parse(self.name, self._value(field, given, values))
+        problem = Problem(self.name, tuple(values.items()))
+        self.check(problem)
+        return problem
+
+    def _value(self, field: Field, given: Mapping[str, Value], values: Mapping[str, Value]) -> Value:
+        if field.name in given:
+            return given[field.name]
+        default = values[field.default_from] if field.default_from else field.default
+        if default is None:
+            raise ProblemError(f"op {self.name!r} needs a value for {field.name}")
+        return default
+
+    def check(self, problem: Problem) -> None:  # noqa: B027 - most ops have nothing to add
+        """Raise ProblemError where fields contradict one another."""
+
+    @abstractmethod
+    def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
+        """Inputs and outputs with their places in memory."""
+
+    def scalars(self, problem: Problem) -> dict[str, float]:  # noqa: ARG002 - most ops have none
+        """Float arguments of the op itself (the softmax scale)."""
+        return {}
+
+    @abstractmethod
+    def inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Inputs by tensor name, in the tensor's dtype and logical shape."""
+
+    @abstractmethod
+    def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """Outputs in float64, computed from exactly these inputs."""
+
+    @abstractmethod
+    def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """Outputs (as float64) when intermediates are rounded as a good kernel of this dtype rounds them."""
+
+    def arithmetics(self, problem: Problem) -> tuple[str, ...]:  # noqa: ARG002 - most ops have one
+        """Arithmetics of families whose results can be judged."""
+        return (FULL,)
+
+    def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:  # noqa: ARG002
+        """`low_precision` with the products of one of the `arithmetics`."""
+        return self.low_precision(problem, inputs)
+
+    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:  # noqa: ARG002 - most ops have none
+        """Absolute fp32 rounding, by output, that cancellation may leave even where the reference is exactly 0."""
+        return {}
+
+    @abstractmethod
+    def flops(self, problem: Problem) -> float:
+        """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
+
+    def nbytes(self, problem: Problem) -> float:
+        """Compulsory bytes: each input read once, each output written once."""
+        return float(sum(np.prod(t.shape) * DTYPE_SIZE[t.dtype] for t in self.tensors(problem)))
+
+    def emulated(self, problem: Problem) -> Problem:
+        """The smaller problem that the emulator executes in its place."""
+        return problem
+
+    def units(self, problem: Problem) -> int:  # noqa: ARG002
+        """Into how many independent pieces a result can be checked."""
+        return 1
+
+    def unit_problem(self, problem: Problem) -> Problem:
+        """The problem of one such piece."""
+        return problem
+
+    def unit(self, problem: Problem, arrays: Arrays, index: int) -> Arrays:  # noqa: ARG002
+        """Views of one piece, in the logical shapes of `unit_problem`."""
+        return arrays
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major element strides."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))

@@ -1,0 +1,184 @@
+"""Connections: what every one of them is set to, one writer at a time, and errors in this package's words."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+
+from autotune.core.errors import StoreError
+from autotune.store.location import shown
+
+BUSY_SECONDS = 60
+"""How long a writer waits for the others before it gives up."""
+
+_WRITER_LOCK = 0x6175746F74756E65  # PostgreSQL advisory lock: "autotune" in ASCII
+_WRITES = {"autotune_writes": True}
+
+
+def make_engine(url: URL, *, read_only: bool = False) -> Engine:
+    """An engine for a URL from `database_url`. Nothing is opened yet.
+
+    `read_only`: of a SQLite file that cannot be written, or lies where nothing can be.
+    """
+    if url.get_backend_name() != "sqlite":
+        engine = create_engine(url, pool_pre_ping=True)
+    elif read_only:
+        engine = create_engine(url, creator=lambda: _open_read_only(Path(str(url.database))))
+        event.listen(engine, "begin", _begin)
+    else:
+        engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+        _hold_to_one_file(engine)
+    event.listen(engine, "connect", _note_process)
+    event.listen(engine, "checkout", _own_process_only)
+    return engine
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that is the only writing one; committed at the end of the block, undone by an exception.
+
+    One writer at a time makes "look, then insert" safe on every database, and makes ids ascend in the order of
+    commits, so that following by id misses nothing. Writes are short and a trial takes a second: nothing waits.
+
+    Raises:
+        StoreError: the database cannot be written, or stayed locked for `BUSY_SECONDS`.
+    """
+    with translated(engine.url), engine.connect().execution_options(**_WRITES) as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER_LOCK})
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads: it sees one state of the database and never waits for writers.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    with translated(engine.url), engine.connect() as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def translated(url: URL) -> Iterator[None]:
+    """Turn the database's own exceptions into `StoreError`: one line that names the database and what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise StoreError(f"{_explain(str(error.orig))} (database {shown(url)})") from error
+    except (SQLAlchemyError, sqlite3.Error) as error:
+        raise StoreError(f"{_explain(str(error))} (database {shown(url)})") from error
+
+
+def _note_process(connection: Any, record: Any) -> None:  # noqa: ARG001
+    record.info["pid"] = os.getpid()
+
+
+def _own_process_only(connection: Any, record: Any, proxy: Any) -> None:  # noqa: ARG001
+    """A forked process must not use its parent's connections: it is given new ones."""
+    if record.info["pid"] != os.getpid():
+        record.dbapi_connection = proxy.dbapi_connection = None
+        raise DisconnectionError("a connection of the parent process")
+
+
+def _hold_to_one_file(engine: Engine) -> None:
+    """SQLite goes on writing into a file that has no name any more, and what it writes is lost: refuse that."""
+    path, first = str(engine.url.database), None
+
+    def note(*_: Any) -> None:
+        nonlocal first
+        first = first or _identity(path)
+
+    def check(*_: Any) -> None:
+        if first is not None and _identity(path) != first:
+            raise StoreError(f"the database {path} was deleted or replaced while in use; run the command again")
+
+    event.listen(engine, "connect", note)
+    event.listen(engine, "checkout", check)
+    event.listen(engine, "do_connect", check)  # which would make a new, empty file
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+_CAUSES = {
+    "readonly": "the database or its folder is read-only; name another place with --db or AUTOTUNE_DB",
+    "unable to open": "the database cannot be opened; check that its folder exists and can be written",
+    "not a database": "the file is not a SQLite database; it was left untouched",
+    "malformed": "the database file is damaged; restore a copy, or start another one with --db",
+    "is locked": f"another process kept the database locked for {BUSY_SECONDS} s; end it and run the command again",
+    "disk is full": "the disk is full; nothing was lost, free some space and run the command again",
+    "no such column": "the database lacks a column; run `autotune db upgrade`",
+}
+
+
+def _explain(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    for words, cause in _CAUSES.items():
+        if words in message:
+            return cause
+    return f"the database refused: {'; '.join(lines[:2])}"
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    uri = path.as_uri()
+    connection = _connect_read_only(f"{uri}?mode=ro")
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master")
+    except sqlite3.OperationalError:
+        # WAL needs a file beside the database, unless SQLite is promised that nobody changes it.
+        connection.close()
+        connection = _connect_read_only(f"{uri}?immutable=1")
+    return connection
+
+
+def _connect_read_only(uri: str) -> sqlite3.Connection:
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _prepare(connection: Any, record: Any) -> None:  # noqa: ARG001
+    connection.isolation_level = None  # transactions are begun by `_begin`, not by sqlite3's own guess
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA foreign_keys=ON")
+        # With WAL a killed process loses nothing that was committed; after a power cut the last trials may be missing
+        # and are measured again. Waiting for the disk at each commit would buy no more than that.
+        cursor.execute("PRAGMA synchronous=NORMAL")
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            _switch_to_wal(cursor)
+    finally:
+        cursor.close()
+
+
+def _switch_to_wal(cursor: Any) -> None:
+    """WAL is a property of the file. Switching needs it alone and does not wait for that by itself."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes its lock at once: a reader that turns writer half-way is refused when another wrote meanwhile.
+    immediate = connection.get_execution_options().get("autotune_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")

@@ -1,0 +1,1 @@
+"""Traced runs: every memory access of an emulated kernel is seen, counted, and judged."""

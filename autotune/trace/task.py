@@ -1,0 +1,77 @@
+"""Tracing one candidate from its template on: render, build, run. What the checking process does."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from autotune.compilers.cache import BuildCache
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.emulator.building import build_emulator
+from autotune.families.op_ref import OpRef
+from autotune.families.render import render
+from autotune.families.source import KernelSource
+from autotune.families.template import Template, load_template
+from autotune.families.unreferenced import resolve
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.expected import storage_images
+from autotune.ops.op import Op
+from autotune.trace.observed import Trace
+from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
+
+
+@dataclass(frozen=True)
+class TraceTask:
+    """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`."""
+
+    op: OpRef
+    template: Path
+    problem: Problem
+    config: tuple[tuple[str, Value], ...]
+    spec: DeviceSpec
+    blocks: int | None = SAMPLED_BLOCKS
+    threads: int = 2
+    seed: int = 1
+
+    def with_config(self, config: dict[str, Value], blocks: int | None) -> "TraceTask":
+        """The same with another configuration."""
+        return replace(self, config=tuple(config.items()), blocks=blocks)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A trace and the source that its lines refer to."""
+
+    source: KernelSource
+    trace: Trace
+
+
+def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
+    """Render, build and trace a candidate.
+
+    Raises:
+        TemplateError: the template does not render.
+        CompileError: the compiler refuses the source.
+        BuildError: there is no compiler.
+        LaunchError: the run could not even begin.
+    """
+    op = resolve(task.op)
+    source = render(_template(task.template), task.problem, dict(task.config), task.spec)
+    artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
+    images = _images(op, task.problem, task.seed)
+    tensors = op.tensors(task.problem)
+    trace = trace_plan(artifact, source.plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    return Traced(source, trace)
+
+
+@lru_cache(maxsize=16)
+def _template(path: Path) -> Template:
+    return load_template(path)
+
+
+@lru_cache(maxsize=2)
+def _images(op: Op, problem: Problem, seed: int) -> dict[str, NDArray[Any]]:
+    return storage_images(op.tensors(problem), op.inputs(problem, seed))

@@ -1,0 +1,1 @@
+"""The search: candidates asked, evaluated, recorded; at the end a winner."""

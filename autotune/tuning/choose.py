@@ -1,0 +1,168 @@
+"""From what a user asks for to an op, a problem, families and a device."""
+
+import importlib.util
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.core import settings
+from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, UsageError
+from autotune.core.problem import Problem
+from autotune.core.values import Value
+from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
+from autotune.families.catalogue import of_full_precision
+from autotune.families.op_ref import OpRef
+from autotune.families.space import Space
+from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
+from autotune.gpus.known import gpu
+from autotune.gpus.present import present_gpu
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.op import Op
+from autotune.tuning.joint_space import Families, Family
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is tuned: an op, how another process finds it, and the families named (all of the op's by default).
+
+    `label` tells apart, in the database, searches over parts of the same families.
+    """
+
+    op: Op
+    source: OpRef
+    templates: tuple[Template, ...]
+    label: str = ""
+
+    def problem(self, fields: Mapping[str, Value]) -> Problem:
+        """The op's problem with these fields, defaults for the others."""
+        return self.op.problem(**fields)
+
+
+def choose_subject(
+    op: str | None, templates: Sequence[str] = (), reference: str | None = None, *, full_precision: bool = False
+) -> Subject:
+    """The op and its families; a template given as a file may bring an op of its own.
+
+    Args:
+        op: its name; None takes that of the first template file.
+        templates: names of built-in families, or paths of `.cu.j2` files; by default the built-in families that are
+            not historical.
+        reference: `module:function`, the CPU reference of a user's own op.
+        full_precision: only families whose products are those of the dtype's elements.
+
+    Raises:
+        NoFeasibleConfiguration: no family is left with `full_precision`.
+        UsageError: an unknown op or family, families of different ops, no op at all, or a missing reference.
+    """
+    files = {text: load_template(Path(text)) for text in templates if names_file(text)}
+    names = list(dict.fromkeys(template.op for template in files.values()))
+    name = op or (names[0] if names else None)
+    if name is None:
+        raise UsageError("nothing to search for: give --op, or --template with a file of your own")
+    if any(other != name for other in names):
+        raise UsageError(f"op {name!r} was asked for, but a template given is for {', '.join(names)}")
+    if reference is not None and not files:
+        raise UsageError("--reference goes with a template file of your own: --template my.cu.j2")
+    source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
+    resolved = source.resolve()
+    chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
+    chosen = list(of_full_precision(chosen)) if full_precision else chosen
+    return Subject(resolved, source, tuple(replace(t, reference=resolved.version) for t in _distinct(chosen)))
+
+
+def _usual(op: str) -> list[Template]:
+    return [template for template in builtin_templates(op) if not template.front.historical]
+
+
+def reference_name(reference: str | Callable[..., object] | None) -> str | None:
+    """`module:function` of a function given as such or already by that name.
+
+    Raises:
+        UsageError: the function has no name that another process could import.
+    """
+    if reference is None or isinstance(reference, str):
+        return reference
+    name = getattr(reference, "__qualname__", "")
+    if reference.__module__ == "__main__" or not name.isidentifier():
+        raise UsageError(
+            "the reference must be a function at the top of a module file, so that the worker can import it"
+        )
+    return f"{reference.__module__}:{name}"
+
+
+def choose_families(templates: Sequence[Template], problem: Problem, spec: DeviceSpec) -> Families:
+    """The families that support the problem on the device, with their spaces.
+
+    Raises:
+        NoFeasibleConfiguration: none does; the message says why of each.
+    """
+    refusals = {template.name: template.why_unsupported(problem, spec) for template in templates}
+    chosen = [_family(template, problem, spec) for template in templates if refusals[template.name] is None]
+    if not chosen:
+        why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or "there are no templates for it"
+        raise NoFeasibleConfiguration(f"no kernel family can compute {problem} on {spec.title}: {why}")
+    return Families(chosen)
+
+
+def require_some(families: Families) -> None:
+    """Raise NoFeasibleConfiguration when every family's space is empty, saying what rules out their defaults."""
+    if families.size == 0:
+        why = "; ".join(f"{family.name}: {family.space.why_not(family.defaults)}" for family in families.empty)
+        raise NoFeasibleConfiguration(f"no configuration passes the constraints: {why}")
+
+
+def choose_device(device: str | None, target: str | None) -> DeviceOpener:
+    """The device to search on: as asked, else `AUTOTUNE_DEVICE`, else the GPU that is here, else the emulator.
+
+    Args:
+        device: `cuda`, `cuda:1`, `cpu`, or the name of the GPU that is here.
+        target: on `cpu`, the GPU to estimate for; default the GPU that is here, else `AUTOTUNE_TARGET` or h200.
+
+    Raises:
+        DeviceMissing: no such GPU here, or no PyCUDA.
+        UsageError: not a device's name.
+    """
+    wanted = device or settings.device()
+    if wanted is None:
+        wanted = "cuda" if target is None and present_gpu() is not None and _has_pycuda() else "cpu"
+    if wanted == "cpu":
+        return CpuOpener(_target(target))
+    if target is not None:
+        raise UsageError(f"--target goes with --device cpu; on {wanted} times are measured, for that GPU itself")
+    match = re.fullmatch(r"cuda(?::(\d+))?", wanted)
+    index = int(match.group(1) or 0) if match else 0
+    present = present_gpu(index)
+    if match is None:
+        name = gpu(wanted).name
+        if present is None or name != present.name:
+            raise DeviceMissing(f"no {name} here; --device cpu --target {name} estimates for it")
+    if present is None:
+        raise DeviceMissing(f"no NVIDIA GPU {index} here; --device cpu uses the emulator, with estimates for --target")
+    if not _has_pycuda():
+        raise DeviceMissing("PyCUDA is not installed: pip install 'autotune[gpu]', or use --device cpu")
+    return CudaOpener(index)
+
+
+def _target(name: str | None) -> DeviceSpec:
+    if name is None and (present := present_gpu()) is not None:
+        return present
+    return gpu(name or settings.target())
+
+
+def _has_pycuda() -> bool:
+    return importlib.util.find_spec("pycuda") is not None
+
+
+def _distinct(templates: Sequence[Template]) -> tuple[Template, ...]:
+    by_name: dict[str, Template] = {}
+    for template in templates:
+        other = by_name.setdefault(template.name, template)
+        if other.path.resolve() != template.path.resolve():
+            raise UsageError(f"two templates are called {template.name!r}: {other.path} and {template.path}")
+    return tuple(by_name.values())
+
+
+def _family(template: Template, problem: Problem, spec: DeviceSpec) -> Family:
+    parameters = {parameter.name: parameter.values for parameter in template.parameters}
+    return Family(template.name, template.hash, parameters, template.defaults, Space(template, problem, spec))

@@ -1,0 +1,77 @@
+"""Estimating candidates in the build pool: a traced build, short runs in a process of their own, then the model."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.compilers.cache import BuildCache
+from autotune.core.errors import BuildError, LaunchError
+from autotune.core.measurement import KernelResources
+from autotune.core.plan import LaunchPlan
+from autotune.emulator.building import build_emulator
+from autotune.estimate.counting import count, short_source
+from autotune.estimate.counts import Counts
+from autotune.estimate.model import Estimate, predict
+from autotune.estimate.schedule import schedules_of
+from autotune.ops.op import Op
+from autotune.trace.remote import TracingProcess
+from autotune.trace.task import Traced, TraceTask
+
+LIMIT_S = 30.0
+"""How long one traced run may take."""
+
+
+class Counter:
+    """Traces one candidate at a time; the process starts when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = TracingProcess(LIMIT_S)
+        self._closed = False
+
+    def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
+        """`autotune.estimate.counting.count`, with its errors; BuildError once closed."""
+        with self._lock:
+            return count(self._trace, task, op, whole)
+
+    def close(self) -> None:
+        """End the process; a run under way fails."""
+        self._closed = True
+        self._process.close()
+
+    def _trace(self, task: TraceTask) -> Traced:
+        if self._closed:
+            raise BuildError("the search is over")
+        try:
+            return self._process.trace(task)
+        except OSError as error:  # closed under its feet
+            raise LaunchError(f"the traced run was ended: {error}") from error
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """An estimate to make, for a `BuildPool`.
+
+    `whole`: the plan of the problem that is tuned; `cubin` and `resources`: of its kernels.
+    """
+
+    counter: Counter
+    task: TraceTask
+    op: Op
+    whole: LaunchPlan
+    cubin: Path
+    resources: Sequence[KernelResources]
+
+    def build(self, cache: BuildCache) -> Estimate:
+        """Build traced, run, predict.
+
+        Raises:
+            LaunchError: a traced run failed or took too long.
+            CompileError: the traced build is refused.
+            BuildError: there is no compiler, or its code cannot be read.
+        """
+        build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
+        counts = self.counter.count(self.task, self.op, self.whole)
+        schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        return predict(self.whole, self.resources, counts, schedules, self.task.spec)

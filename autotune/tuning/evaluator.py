@@ -1,0 +1,60 @@
+"""What turns candidates into measurements: the pipeline of builds and worker, or a recorded space."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement, Timing
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A candidate that has been evaluated."""
+
+    candidate: Candidate
+    source_hash: str
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an evaluator is doing, for the display. Seconds are totals since its start."""
+
+    building: int = 0
+    waiting: int = 0  # built, not yet on the device
+    build_seconds: float = 0.0
+    device_seconds: float = 0.0
+
+
+class Evaluator(Protocol):
+    """Evaluates candidates, several at a time, in whatever order they get ready. Used by one thread."""
+
+    @property
+    def capacity(self) -> int:
+        """How many candidates to have under way so that neither compilers nor device wait."""
+
+    def submit(self, candidate: Candidate) -> None:
+        """Begin to evaluate a candidate."""
+
+    def poll(self, timeout_s: float) -> Sequence[Finished]:
+        """What has finished; waits up to `timeout_s` seconds for the first.
+
+        Raises:
+            AutotuneError: the machinery failed, which is no candidate's fault.
+        """
+
+    def note_best(self, ms: float) -> None:
+        """The best time so far: candidates that are clearly slower need not be timed to the end."""
+
+    def load(self) -> Load:
+        """What is going on."""
+
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+        """Time candidates once more, all in one run, interleaved. Nothing else may be under way."""
+
+    def drop(self) -> None:
+        """Forget the candidates under way; stop their builds and their kernels."""
+
+    def close(self) -> None:
+        """Stop everything."""

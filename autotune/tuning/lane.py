@@ -1,0 +1,142 @@
+"""The thread that keeps the device busy: takes built candidates, has the worker judge them, hands back verdicts."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from queue import Empty, Queue
+
+from autotune.compilers.artifact import Artifact
+from autotune.core.errors import AutotuneError
+from autotune.core.measurement import Timing
+from autotune.core.outcome import Outcome
+from autotune.core.plan import LaunchPlan
+from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
+from autotune.devices.measure import Verdict
+from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
+from autotune.devices.protocol import TimingBudget
+
+GIVE_UP_FACTOR = 1.5
+"""A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
+
+Programs = tuple[tuple[Artifact, LaunchPlan], ...]
+Done = Callable[[Verdict, float], None]
+
+
+class Lane:
+    """Feeds one worker from a queue, in order of arrival.
+
+    Args:
+        client: the worker; used by this lane's thread alone from now on.
+        prepare: the problem, made ready before the first candidate.
+        limit_s: seconds a candidate may take.
+        timed: whether candidates are timed on the device, or only verified.
+        failed: called (in the lane's thread) with an error that is no candidate's fault; the lane then stops.
+    """
+
+    def __init__(
+        self, client: WorkerClient, prepare: Prepare, limit_s: float, *, timed: bool,
+        failed: Callable[[AutotuneError], None],
+    ) -> None:  # fmt: skip
+        self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
+        self._jobs: Queue[Callable[[], None] | None] = Queue()
+        self._idle = threading.Event()
+        self._closing = False
+        self._best_ms: float | None = None
+        self.busy_seconds = 0.0
+        # The worker dies with the thread that started it, so all of its life belongs to this one.
+        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Candidates that are built and not yet on the device."""
+        return self._jobs.qsize()
+
+    def put(self, artifact: Artifact, plan: LaunchPlan, done: Done) -> None:
+        """Queue a candidate; `done` is called in the lane's thread with its verdict and seconds on the device."""
+        self._jobs.put(partial(self._evaluate, artifact, plan, done))
+
+    def note_best(self, ms: float) -> None:
+        """The best time known: later candidates are given up when they are clearly slower."""
+        self._best_ms = ms if self._best_ms is None else min(ms, self._best_ms)
+
+    def retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
+        """Time verified candidates interleaved, after what is queued; waits for the result.
+
+        A worker that dies over it answers with no times at all.
+        """
+        answer: Future[tuple[Timing | None, ...]] = Future()
+        self._jobs.put(lambda: answer.set_result(self._retime(programs, rounds)))
+        while not answer.done() and self._thread.is_alive():
+            wait([answer], timeout=0.2)
+        return answer.result() if answer.done() else (None,) * len(programs)
+
+    def drop(self) -> None:
+        """Forget the queue; a candidate that is on the device and does not end at once is killed."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._jobs.get_nowait()
+        if not self._idle.wait(self._client.patience_s):
+            self._client.kill()
+
+    def close(self) -> None:
+        """Stop at once: kill the worker, forget the queue."""
+        self._closing = True
+        self._jobs.put(None)
+        self._client.kill(for_good=True)
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        try:
+            self._client.prepare(self._prepare)
+            while not self._closing:
+                self._idle.set()
+                job = self._jobs.get()
+                self._idle.clear()
+                if job is None:
+                    break
+                job()
+        except AutotuneError as error:
+            if not self._closing:
+                self._failed(error)
+        finally:
+            self._idle.set()
+
+    def _evaluate(self, artifact: Artifact, plan: LaunchPlan, done: Done) -> None:
+        start = time.monotonic()
+        verdict = self._judge(artifact, plan)
+        seconds = time.monotonic() - start
+        self.busy_seconds += seconds
+        if verdict.outcome is Outcome.OK and verdict.timing is not None:
+            self.note_best(verdict.timing.median_ms)  # the next candidate may begin before anyone else says so
+        done(verdict, seconds)
+
+    def _judge(self, artifact: Artifact, plan: LaunchPlan) -> Verdict:
+        try:
+            reply = self._client.ask(Evaluate(artifact, plan, self._budget()), self._limit_s)
+        except WorkerTimeout as error:
+            return Verdict(Outcome.TIMEOUT, str(error))
+        except WorkerDied as error:
+            return Verdict(Outcome.CRASH, str(error))
+        assert isinstance(reply, Evaluated)
+        if reply.poisoned:
+            self._client.stop()
+        return reply.verdict
+
+    def _retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
+        try:
+            reply = self._client.ask(Retime(programs, rounds), self._limit_s * max(1, len(programs)))
+        except (WorkerTimeout, WorkerDied):
+            return (None,) * len(programs)
+        assert isinstance(reply, Retimed)
+        return reply.timings
+
+    def _budget(self) -> TimingBudget | None:
+        if not self._timed:
+            return None
+        best = self._best_ms
+        return TimingBudget(give_up_above_ms=None if best is None else GIVE_UP_FACTOR * best)

@@ -1,0 +1,91 @@
+"""What is known about each candidate so far, whoever found it."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement
+from autotune.core.outcome import Outcome
+
+_TIMED = (Outcome.OK, Outcome.PRUNED)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate's measurement, the hash of its source and the record's id in the database."""
+
+    candidate: Candidate
+    measurement: Measurement
+    source_hash: str
+    record_id: int
+
+    @property
+    def ms(self) -> float:
+        """Time of an `ok` entry; infinite for every other outcome, so that none of them can ever be the best."""
+        ms = self.measurement.ms if self.measurement.outcome is Outcome.OK else None
+        return ms if ms is not None and is_time(ms) else math.inf
+
+    @property
+    def value(self) -> float | None:
+        """log(ms) for the sampler, also of a candidate given up as too slow; None where there is no time."""
+        ms = self.measurement.ms
+        return math.log(ms) if self.measurement.outcome in _TIMED and ms is not None and is_time(ms) else None
+
+
+class Ledger:
+    """Entries by candidate, counts by outcome, and the best so far."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Candidate, Entry] = {}
+        self.outcomes: Counter[Outcome] = Counter()
+        self.trials = 0
+        self.best: Entry | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Enter a candidate's measurement; the first one stands."""
+        if entry.candidate in self._entries:
+            return
+        self._entries[entry.candidate] = entry
+        self.outcomes[entry.measurement.outcome] += 1
+        self.trials += costs(entry.measurement)
+        if entry.ms < (math.inf if self.best is None else self.best.ms):
+            self.best = entry
+
+    def get(self, candidate: Candidate) -> Entry | None:
+        """What is known about a candidate."""
+        return self._entries.get(candidate)
+
+    def ranked(self, *, spills: bool = True) -> list[Entry]:
+        """The `ok` entries, fastest first; without `spills` only those that keep all registers."""
+        timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]
+        return sorted(timed, key=lambda entry: (entry.ms, entry.record_id))
+
+    def first_messages(self) -> dict[Outcome, str]:
+        """For each outcome other than `ok`, what the first such candidate said."""
+        messages: dict[Outcome, str] = {}
+        for entry in self._entries.values():
+            if entry.measurement.outcome is not Outcome.OK:
+                messages.setdefault(entry.measurement.outcome, f"{entry.candidate}: {entry.measurement.message}")
+        return messages
+
+
+def is_time(ms: float) -> bool:
+    """Whether a number can be the time of a kernel: neither NaN nor infinite, and more than 0."""
+    return math.isfinite(ms) and ms > 0.0
+
+
+def costs(measurement: Measurement) -> bool:
+    """Whether a trial counts towards the budget: what was ruled out before it was built does not."""
+    return measurement.outcome is not Outcome.INFEASIBLE or measurement.build_seconds > 0.0
+
+
+def sane(measurement: Measurement) -> Measurement:
+    """The measurement itself, or a launch error in its place when its time cannot be one."""
+    ms = measurement.ms
+    missing = ms is None and measurement.outcome is Outcome.OK
+    if not missing and (ms is None or is_time(ms)):
+        return measurement
+    return replace(
+        measurement, outcome=Outcome.LAUNCH_ERROR, timing=None, message=f"the device reported a time of {ms} ms"
+    )

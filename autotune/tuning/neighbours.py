@@ -1,0 +1,99 @@
+"""What is already known to be fast for problems like this one: a search begins with it."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from autotune.core.candidate import Candidate
+from autotune.core.dtypes import numpy_dtype
+from autotune.core.model_version import model_of
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.store.entries import place
+from autotune.store.shipped import shipped_winners
+from autotune.tuning.history import Records
+from autotune.tuning.joint_space import Families
+
+MOST = 3
+"""How many winners of other problems are tried first."""
+
+RUNNERS_UP = 4
+"""How many others of the nearest problem are tried after them."""
+
+CLOSE = 1.1
+"""How much slower than its problem's fastest a runner-up may be."""
+
+
+def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tuple[Candidate, ...]:
+    """What was fast for the nearest problems on this GPU and is valid here; shipped winners included.
+
+    Winners of problems that agree in the fields `exact` (dtype, head size, mask, layout) come first, nearest first;
+    then the runners-up of the nearest one that was searched here; then, where winners are few, those of problems that
+    differ in the mask, the layout or the element type.
+    """
+    known = list(_winners(records, families))
+    alike = _nearest([(p, c) for p, c in known if _alike(p, records.problem, exact)], records, exact)
+    akin = _nearest([(p, c) for p, c in known if _akin(p, records.problem, exact)], records, exact)
+    winners = _valid((candidate for _, candidate in alike), families)[:MOST]
+    runners = [c for c in _runners_up(alike, records, families) if c not in winners][:RUNNERS_UP]
+    others = [c for c in _valid((candidate for _, candidate in akin), families) if c not in winners]
+    return tuple(dict.fromkeys([*winners, *runners, *others[: MOST - len(winners)]]))
+
+
+def _nearest(
+    found: list[tuple[Problem, Candidate]], records: Records, exact: Sequence[str]
+) -> list[tuple[Problem, Candidate]]:
+    here = place(records.problem, exact)
+    return sorted(found, key=lambda pair: math.dist(here, place(pair[0], exact)))
+
+
+def _valid(candidates: Iterator[Candidate], families: Families) -> list[Candidate]:
+    current = (_current(candidate, families) for candidate in candidates)
+    return list(dict.fromkeys(candidate for candidate in current if candidate is not None))
+
+
+def _runners_up(alike: list[tuple[Problem, Candidate]], records: Records, families: Families) -> list[Candidate]:
+    """The fastest trials of the nearest problem that has any here, fastest first; of estimates the newest model's."""
+    for problem in dict.fromkeys(problem for problem, _ in alike if problem != records.problem):
+        trials = records.store.measurements(problem, records.identity.name, outcome=Outcome.OK, stage="trial")
+        timed = sorted((-model_of(t.driver), t.measurement.ms or math.inf, t.id, t.candidate) for t in trials)
+        close = [c for model, ms, _, c in timed if model == timed[0][0] and ms <= CLOSE * timed[0][1]]
+        if close:
+            return _valid(iter(close), families)
+    return []
+
+
+def _current(candidate: Candidate, families: Families) -> Candidate | None:
+    """The same configuration of the family as it is today; None where that is not valid."""
+    family = next((family for family in families if family.name == candidate.template), None)
+    if family is None or not family.space.contains(candidate.config):
+        return None
+    return family.candidate(candidate.config)
+
+
+def _winners(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
+    for winner in records.store.winners(op=records.problem.op, device=records.identity.name):
+        yield winner.record.problem, winner.record.candidate
+    yield from _shipped(records, {family.name for family in families}).items()
+
+
+def _shipped(records: Records, names: set[str]) -> dict[Problem, Candidate]:
+    """Of each problem the fastest shipped winner by these families: some have others of another arithmetic besides."""
+    lines = [
+        line for line in shipped_winners()
+        if line.problem.op == records.problem.op and line.identity.spec.name == records.identity.spec.name
+        and line.candidate.template in names
+    ]  # fmt: skip
+    slowest_first = sorted(lines, key=lambda line: line.measurement.ms or math.inf, reverse=True)
+    found = {line.problem: line.candidate for line in slowest_first}
+    return {line.problem: found[line.problem] for line in lines}
+
+
+def _alike(a: Problem, b: Problem, exact: Sequence[str]) -> bool:
+    return all(a[name] == b[name] for name in exact)
+
+
+def _akin(a: Problem, b: Problem, exact: Sequence[str]) -> bool:
+    """Whether configurations good for one may be good for the other: equal sizes, another mask, layout or element type
+    of the same width."""
+    sizes = (name for name in exact if isinstance(b[name], int) and not isinstance(b[name], bool))
+    return numpy_dtype(a.dtype).itemsize == numpy_dtype(b.dtype).itemsize and all(a[name] == b[name] for name in sizes)

@@ -1,0 +1,131 @@
+"""Searching a recorded space: nothing is built, run or written. How samplers are compared and tested."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement, Timing
+from autotune.core.outcome import Outcome
+from autotune.core.values import Config, Value
+from autotune.devices.recorded import RecordedSpace
+from autotune.devices.replay import ReplayDevice
+from autotune.store.records import ClaimAnswer, StoredMeasurement
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.joint_space import Families, Family
+from autotune.tuning.ledger import Ledger
+from autotune.tuning.loop import Engine
+from autotune.tuning.samplers import make_strategy
+
+
+class RecordedConfigs:
+    """The space of a recording: what was recorded, except what broke a restriction, is valid."""
+
+    def __init__(self, recording: RecordedSpace) -> None:
+        self._recording = recording
+        self._valid = [
+            config for config in recording.configs if recording.lookup(config).outcome is not Outcome.INFEASIBLE
+        ]
+        self.size = len(self._valid)
+
+    def contains(self, config: Config) -> bool:
+        """Whether the configuration was recorded and not ruled out."""
+        return self._recording.lookup(config).outcome is not Outcome.INFEASIBLE
+
+    def configs(self) -> Iterator[dict[str, Value]]:
+        """All valid configurations in the recording's order."""
+        return iter(self._valid)
+
+    def sample(self, rng: np.random.Generator) -> dict[str, Value]:
+        """A random valid configuration."""
+        return self._valid[int(rng.integers(self.size))]
+
+    def starts(self) -> list[dict[str, Value]]:
+        """The recording names none: its first valid configuration."""
+        return self._valid[:1]
+
+    def why_not(self, config: Config) -> str | None:
+        """A recording knows no reasons."""
+        return None if self.contains(config) else "it is not in the recording"
+
+
+class Player:
+    """Answers candidates from a recording, `capacity` at a time."""
+
+    def __init__(self, device: ReplayDevice, capacity: int = 1) -> None:
+        self._device = device
+        self.capacity = capacity
+        self._waiting: list[Candidate] = []
+
+    def submit(self, candidate: Candidate) -> None:
+        """Queue a candidate."""
+        self._waiting.append(candidate)
+
+    def poll(self, timeout_s: float) -> Sequence[Finished]:  # noqa: ARG002 - never waits
+        """The oldest waiting candidate's measurement."""
+        if not self._waiting:
+            return []
+        candidate = self._waiting.pop(0)
+        return [Finished(candidate, "", self._device.measure(candidate.config))]
+
+    def note_best(self, ms: float) -> None:
+        """Recorded times are what they are."""
+
+    def load(self) -> Load:
+        """Nothing is built and nothing takes time."""
+        return Load()
+
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+        """The recorded times again."""
+        return [self._device.measure(candidate.config).timing for candidate in candidates]
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+@dataclass
+class Unrecorded:
+    """In place of a database: every claim is granted, nothing is kept."""
+
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def news(self) -> Iterator[StoredMeasurement]:
+        """Nothing."""
+        return iter(())
+
+    def claim(self, candidate: Candidate) -> ClaimAnswer:  # noqa: ARG002
+        """Granted."""
+        return ClaimAnswer("granted")
+
+    def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:  # noqa: ARG002
+        """A number for a record that is not made."""
+        return next(self._ids)
+
+    def keep_alive(self) -> None:
+        """Nobody else is there."""
+
+    def release(self) -> None:
+        """Nobody else is there."""
+
+
+def replay(recording: RecordedSpace, *, sampler: str, trials: int, seed: int, capacity: int = 1) -> Ledger:
+    """Search a recording: what is known after `trials` evaluations with this sampler.
+
+    `capacity`: candidates under way at a time, as with parallel builds.
+    """
+    family = Family(recording.name, "recorded", recording.parameters, {}, RecordedConfigs(recording))
+    families, ledger = Families([family]), Ledger()
+    engine = Engine(
+        families, ledger, Unrecorded(), Player(ReplayDevice(recording), capacity), Clock(Budget(trials)),
+        np.random.default_rng(seed), lambda seen: make_strategy(sampler, families, seen, seed), startup=10,
+    )  # fmt: skip
+    for _ in engine.steps():
+        pass
+    return ledger

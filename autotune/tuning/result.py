@@ -1,0 +1,96 @@
+"""What a search returns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.core.candidate import Candidate
+from autotune.core.measurement import Measurement
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.families.traits import Traits
+
+TIE = 0.001
+"""Part of a time by which estimates may differ and still be taken as equal."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A verified candidate with its time and the rates that follow from the op's flops and compulsory bytes."""
+
+    candidate: Candidate
+    measurement: Measurement
+    record_id: int
+    ms: float
+    tflops: float  # TFLOP/s
+    gbs: float  # GB/s
+    traits: Traits | None = None  # None where the family is not at hand
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the whole measurement included."""
+        return {
+            "template": self.candidate.template,
+            "config": self.candidate.config,
+            **(self.traits.to_json() if self.traits else {}),
+            "ms": self.ms,
+            "tflops": self.tflops,
+            "gbs": self.gbs,
+            "record_id": self.record_id,
+            "measurement": self.measurement.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """How a search went. Seconds are of this run; trials and outcomes are those of the whole search.
+
+    `estimated`: the times are modelled, for the device named, not measured. `executed` is the problem that was run
+    and verified (on the emulator a reduced one). `stopped` says why it ended.
+    """
+
+    problem: Problem
+    device: str
+    title: str
+    estimated: bool
+    executed: Problem
+    best: Ranked | None
+    table: tuple[Ranked, ...]
+    trials: int
+    resumed: int
+    outcomes: Mapping[Outcome, int]
+    messages: Mapping[Outcome, str]
+    space_size: int
+    asked: int
+    duplicates: int
+    seconds: float
+    build_seconds: float
+    device_seconds: float
+    stopped: str
+    database: str
+    ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
+    interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "problem": self.problem.to_json(),
+            "device": self.device,
+            "device_title": self.title,
+            "kind": "estimated" if self.estimated else "measured",
+            "executed": self.executed.to_json(),
+            "best": self.best and self.best.to_json(),
+            "table": [ranked.to_json() for ranked in self.table],
+            "ties": self.ties,
+            "trials": self.trials,
+            "resumed": self.resumed,
+            "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
+            "messages": {outcome.value: message for outcome, message in self.messages.items()},
+            "space_size": self.space_size,
+            "asked": self.asked,
+            "duplicates": self.duplicates,
+            "seconds": round(self.seconds, 3),
+            "build_seconds": round(self.build_seconds, 3),
+            "device_seconds": round(self.device_seconds, 3),
+            "stopped": self.stopped,
+            "database": self.database,
+        }

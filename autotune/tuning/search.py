@@ -1,0 +1,113 @@
+"""The search as Python calls. What is heavy is imported when called."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.core.values import Value
+
+if TYPE_CHECKING:
+    from autotune.tuning.events import Listener
+    from autotune.tuning.pins import Wanted
+    from autotune.tuning.result import SearchResult
+
+
+def search(  # noqa: PLR0913 - the public call; every argument is a choice that the command line offers too
+    op: str | None = None,
+    *,
+    trials: int | None = None,
+    timeout: float | None = None,
+    sampler: str = "tpe",
+    seed: int = 0,
+    device: str | None = None,
+    target: str | None = None,
+    jobs: int | None = None,
+    spills: bool = True,
+    templates: Sequence[str] = (),
+    params: "Wanted | None" = None,
+    reference: str | Callable[..., object] | None = None,
+    full_precision: bool = False,
+    db: str | Path | None = None,
+    progress: "Listener | None" = None,
+    **fields: Value,
+) -> "SearchResult":
+    """Search for the fastest kernel of one problem; go on where an earlier search of it ended.
+
+    >>> import autotune
+    >>> result = autotune.search("backward", T=1024, trials=10)  # doctest: +SKIP
+    >>> result.best.candidate.config  # doctest: +SKIP
+
+    Args:
+        op: what is computed; by default the op of a template file of your own, else `forward`.
+        trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
+            all of them for the sampler `grid`.
+        timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
+        sampler: `tpe`, `gp`, `cmaes`, `random` or `grid`.
+        seed: of the sampler and of the inputs.
+        device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.
+        target: on `cpu`, the GPU whose time is estimated.
+        jobs: builds at a time; default one a core.
+        spills: whether the winner may be a kernel whose registers spill into memory.
+        templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
+        params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
+            stay as they are. With one value for each parameter, that configuration alone is timed.
+        reference: CPU reference of a user's own op: a function of a module, or `module:function`.
+        full_precision: leave out families whose products are not those of the dtype's elements (3xTF32 for fp32).
+        db: path or SQLAlchemy URL of the database.
+        progress: called with a `Progress` as the search goes on.
+        fields: of the problem; the op's defaults for those left out.
+
+    Returns:
+        The result; its `best` is None when no candidate was right and ran.
+
+    Raises:
+        UsageError: a wrong option, problem or template.
+        DeviceMissing: the device asked for is not here.
+        NoFeasibleConfiguration: constraints rule out every configuration.
+    """
+    results = sweep(
+        op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
+        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference,
+        full_precision=full_precision, db=db, progress=progress,
+    )  # fmt: skip
+    [result] = results
+    return result
+
+
+def sweep(  # noqa: PLR0913 - as `search`
+    op: str | None,
+    problems: Iterable[Mapping[str, Value]],
+    *,
+    trials: int | None = None,
+    timeout: float | None = None,
+    sampler: str = "tpe",
+    seed: int = 0,
+    device: str | None = None,
+    target: str | None = None,
+    jobs: int | None = None,
+    spills: bool = True,
+    templates: Sequence[str] = (),
+    params: "Wanted | None" = None,
+    reference: str | Callable[..., object] | None = None,
+    full_precision: bool = False,
+    db: str | Path | None = None,
+    progress: "Listener | None" = None,
+) -> "Iterator[SearchResult]":
+    """Search several problems of one op, one after the other; arguments as `search`. All are checked beforehand."""
+    from autotune.families.template import names_file
+    from autotune.store import open_store
+    from autotune.tuning.choose import choose_device, choose_subject, reference_name
+    from autotune.tuning.events import silent
+    from autotune.tuning.pins import pinned
+    from autotune.tuning.session import Options, search_one
+
+    options = Options(trials, timeout, sampler, seed, jobs, spills=spills).checked()
+    own = any(names_file(text) for text in templates)
+    named = op or (None if own else "forward")
+    subject = choose_subject(named, templates, reference_name(reference), full_precision=full_precision)
+    subject = pinned(subject, params or {})
+    chosen = [subject.problem(fields) for fields in problems]
+    opener = choose_device(device, target)
+    with open_store(db) as store:
+        for problem in chosen:
+            yield search_one(subject, problem, opener, options, store, progress or silent)

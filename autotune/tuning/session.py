@@ -1,0 +1,212 @@
+"""One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
+
+import math
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autotune.compilers.cache import BuildCache
+from autotune.core.candidate import Candidate
+from autotune.core.errors import UsageError
+from autotune.core.measurement import Measurement
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.devices.client import WorkerClient
+from autotune.devices.factory import CpuOpener, DeviceOpener
+from autotune.devices.messages import Opened
+from autotune.ops.registry import get_op
+from autotune.store import Store
+from autotune.tuning.budget import Budget, Clock
+from autotune.tuning.choose import Subject, choose_families, require_some
+from autotune.tuning.evaluation import Task
+from autotune.tuning.evaluator import Evaluator
+from autotune.tuning.events import Listener, Phase, Progress, silent
+from autotune.tuning.finalists import hold_final
+from autotune.tuning.history import Records
+from autotune.tuning.interrupt import interruptible
+from autotune.tuning.joint_space import Families
+from autotune.tuning.ledger import Entry, Ledger
+from autotune.tuning.loop import Engine
+from autotune.tuning.neighbours import neighbours
+from autotune.tuning.pipeline import Pipeline
+from autotune.tuning.result import SearchResult
+from autotune.tuning.samplers import SAMPLERS, make_strategy
+from autotune.tuning.summary import Findings, summarise
+
+STARTUP = 10
+"""Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
+
+CANDIDATE_LIMIT_S = 20.0
+
+_LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
+
+    `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
+    be a kernel whose registers spill into memory.
+    """
+
+    trials: int | None = None
+    timeout_s: float | None = None
+    sampler: str = "tpe"
+    seed: int = 0
+    jobs: int | None = None
+    limit_s: float = CANDIDATE_LIMIT_S
+    final: bool = True
+    spills: bool = True
+
+    def checked(self) -> "Options":
+        """These options.
+
+        Raises:
+            UsageError: an unknown sampler, or a number below what makes sense.
+        """
+        if self.sampler not in SAMPLERS:
+            raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
+        for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
+            if value is not None and not least <= value <= _LARGEST:
+                raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
+        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
+            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
+        return self
+
+    def budget(self, opener: DeviceOpener) -> Budget:
+        """Trials and time; a grid is walked to its end unless told otherwise."""
+        if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
+            return Budget(self.trials, self.timeout_s)
+        return Budget(40, 150.0) if isinstance(opener, CpuOpener) else Budget(100, None)
+
+
+@dataclass
+class Session:
+    """A search about to run."""
+
+    families: Families
+    records: Records
+    evaluator: Evaluator
+    clock: Clock
+    options: Options
+    estimated: bool
+    listener: Listener = silent
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def run(self) -> Findings:
+        """Search, then hold the final and name the winner.
+
+        Raises:
+            NoFeasibleConfiguration: every configuration is ruled out by constraints or limits of the device.
+        """
+        for family in self.families.empty:
+            self._rule_out(family.candidate(family.defaults), family.space.why_not(family.defaults) or "")
+        require_some(self.families)
+        engine = self._engine()
+        resumed = self.ledger.trials
+        with interruptible(engine):
+            for _ in engine.steps():
+                self._report(engine, "searching" if engine.stopped is None else "finishing")
+            ranked = self._rank(engine)
+        self._report(engine, "done")
+        return Findings(ranked, self.ledger, engine, resumed)
+
+    def _engine(self) -> Engine:
+        options, families = self.options, self.families
+        learns = options.sampler not in {"grid", "random"}
+        return Engine(
+            families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
+            lambda seen: make_strategy(options.sampler, families, seen, options.seed),
+            first=self._first() if learns else (), startup=STARTUP if learns else 0,
+        )  # fmt: skip
+
+    def _first(self) -> tuple[Candidate, ...]:
+        """What each family suggests, its default, and what won nearby."""
+        exact = get_op(self.records.problem.op).exact_fields
+        return (*self.families.starts(), *neighbours(self.records, self.families, exact))
+
+    def _rule_out(self, candidate: Candidate, why: str) -> None:
+        measurement = Measurement(Outcome.INFEASIBLE, why)
+        self.ledger.add(Entry(candidate, measurement, "", self.records.write(candidate, "", measurement)))
+
+    def _rank(self, engine: Engine) -> list[Entry]:
+        """The winner first, then the other finalists by their new times, then all others by their trials."""
+        ranked = self.ledger.ranked(spills=self.options.spills)
+        if not ranked:
+            return []
+        if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
+            self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
+            return ranked
+        standing = self.records.standing("measured")
+        if not engine.new and standing in {entry.candidate for entry in ranked}:
+            return sorted(ranked, key=lambda entry: entry.candidate != standing)
+        self._report(engine, "finalists")
+        final = hold_final(ranked, standing, self.records, self.evaluator)
+        if final:
+            self.records.name_winner(final[0].record_id, spills=self.options.spills)
+        played = {entry.candidate for entry in final}
+        return final + [entry for entry in ranked if entry.candidate not in played]
+
+    def _report(self, engine: Engine, phase: Phase) -> None:
+        best = self.ledger.best
+        self.listener(
+            Progress(
+                self.records.problem, self.records.identity.name, self.records.identity.spec.title, phase,
+                self.ledger.trials, engine.new, self.clock.budget.trials, self.clock.elapsed,
+                self.clock.budget.timeout_s, dict(self.ledger.outcomes),
+                None if best is None else best.ms, None if best is None else best.candidate,
+                self.evaluator.load(), self.estimated,
+            )
+        )  # fmt: skip
+
+
+def search_one(
+    subject: Subject, problem: Problem, opener: DeviceOpener, options: Options, store: Store, listener: Listener
+) -> SearchResult:
+    """Search for one problem on one device, going on from what the database holds.
+
+    Raises:
+        NoFeasibleConfiguration: every configuration is ruled out before anything is built.
+        DeviceMissing: the device cannot be opened.
+        AutotuneError: the machinery failed: compiler, database, worker, a template that does not render.
+    """
+    clock = Clock(options.budget(opener))
+    with closing(WorkerClient(opener)) as client:
+        return search_with(client, clock, subject, problem, options, store, listener)
+
+
+def search_with(
+    client: WorkerClient, clock: Clock, subject: Subject, problem: Problem, options: Options, store: Store,
+    listener: Listener,
+) -> SearchResult:  # fmt: skip
+    """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
+    opened = client.start()
+    families = choose_families(subject.templates, problem, opened.identity.spec)
+    records = _begin(subject, problem, opened, options, store)
+    task = Task(
+        subject.op, subject.source, problem, {template.name: template for template in subject.templates},
+        opened.identity, opened.environment, options.seed, options.limit_s,
+    )  # fmt: skip
+    with closing(Pipeline(task, client, BuildCache(), options.jobs)) as pipeline:
+        session = Session(families, records, pipeline, clock, options, task.emulated, listener)
+        findings = session.run()
+        _end(records, findings)
+        return summarise(findings, task, families, clock, pipeline.load(), store.location)
+
+
+def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
+    versions = {template.name: template.hash for template in subject.templates}
+    named: dict[str, Any] = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
+    if subject.label:
+        named["part"] = subject.label
+    limits = {"trials": options.trials, "timeout": options.timeout_s}
+    search = store.start_search(opened.identity, problem, named, limits)
+    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))
+
+
+def _end(records: Records, findings: Findings) -> None:
+    if records.search_id is not None:
+        interrupted = findings.engine.stopped == "interrupted"
+        records.store.end_search(records.search_id, "interrupted" if interrupted else "finished")

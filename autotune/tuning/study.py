@@ -1,0 +1,73 @@
+"""The Optuna study behind the samplers that learn. It lives in memory; the database holds the truth."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from autotune.core.candidate import Candidate
+from autotune.tuning.encoding import Encoding
+from autotune.tuning.strategy import Proposal
+
+_PENALTY = math.log(4.0)
+
+
+class OptunaStrategy:
+    """Asks an Optuna sampler, minimising log(milliseconds).
+
+    Candidates without a time are told as PRUNED, never as FAIL: a sampler forgets failed trials and proposes them
+    again for ever. Samplers that ignore pruned trials as well (`penalise`) are told 4 times the worst time so far.
+    """
+
+    def __init__(self, sampler: BaseSampler, encoding: Encoding, *, penalise: bool = False) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.study = optuna.create_study(direction="minimize", sampler=sampler)
+        self._encoding = encoding
+        self._penalise = penalise
+        self._worst: float | None = None
+        self._open: dict[int, Trial] = {}
+
+    def ask(self) -> Proposal:
+        """What the sampler suggests next."""
+        trial = self.study.ask()
+        candidate = self._encoding.suggest(trial)
+        self._open[trial.number] = trial
+        return Proposal(candidate, trial.number)
+
+    def propose(self, candidate: Candidate) -> Proposal:
+        """A trial with this candidate's parameters, which the sampler knows to be running."""
+        self.study.enqueue_trial(dict(self._encoding.parameters(candidate)))
+        trial = self.study.ask()
+        self._encoding.suggest(trial)
+        self._open[trial.number] = trial
+        return Proposal(candidate, trial.number)
+
+    def tell(self, proposal: Proposal, value: float | None) -> None:
+        """End the trial of a proposal."""
+        trial = self._open.pop(proposal.number)
+        value = self._known(value)
+        if value is None:
+            self.study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self.study.tell(trial, value)
+
+    def add(self, candidate: Candidate, value: float | None) -> None:
+        """Add a finished trial."""
+        self.study.add_trial(_finished(self._encoding, candidate, self._known(value)))
+
+    def _known(self, value: float | None) -> float | None:
+        if value is not None:
+            self._worst = value if self._worst is None else max(self._worst, value)
+            return value
+        return self._worst + _PENALTY if self._penalise and self._worst is not None else None
+
+
+def _finished(encoding: Encoding, candidate: Candidate, value: float | None) -> FrozenTrial:
+    parameters: Mapping[str, Any] = encoding.parameters(candidate)
+    distributions: dict[str, BaseDistribution] = {name: encoding.distributions[name] for name in parameters}
+    state = TrialState.PRUNED if value is None else TrialState.COMPLETE
+    return create_trial(state=state, value=value, params=dict(parameters), distributions=distributions)

@@ -1,0 +1,59 @@
+"""Exported files, their own check included, really executed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.answers.best import Best
+from autotune.answers.export_text import export_text
+from autotune.answers.lookup import best
+from tests.answers.exported_program import run_exported
+
+SMALL: dict[str, Any] = {"B": 1, "NH": 2, "T": 65, "HS": 32}
+CASES: dict[str, dict[str, Any]] = {
+    "fp16": {**SMALL},
+    "bf16, packed": {**SMALL, "dtype": "bf16", "layout": "packed"},
+    "rows without keys, grouped heads": {**SMALL, "NH_kv": 1, "T": 70, "T_kv": 33, "dtype": "fp32", "layout": "bhtd"},
+    "all keys": {**SMALL, "T_kv": 40, "causal": False},
+}
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Best:
+    several = {**SMALL, "T": 300}  # several tiles of any family's: half of them is less than all
+    return best("backward", device="h200", db=tmp_path / "none.db", **several)
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+@pytest.mark.parametrize("case", CASES)
+def test_right_kernels_pass(op: str, case: str, tmp_path: Path) -> None:
+    answer = best(op, device="h200", db=tmp_path / "none.db", **CASES[case])
+    done = run_exported(export_text(answer, f"{op}.cu", True), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "PASS"
+    checked = dict(re.findall(r"check +(\w+) .* (\d+ of \d+) elements compared, 0 not finite: ok", done.stdout))
+    outputs = {"forward": ("out", "lse"), "backward": ("out", "lse", "dq", "dk", "dv")}[op]
+    assert tuple(checked) == outputs
+    for name in outputs[-2:]:
+        compared, _, total = checked[name].partition(" of ")
+        assert compared == total
+
+
+SABOTAGE = {
+    "a wrong scale": (", scale);", ", scale * 1.01f);"),
+    "half the output": ("host::ceil_div(T_kv, ", "host::ceil_div(T_kv / 2, "),
+    "nothing written": ("if (B < 1", "return cudaSuccess; if (B < 1"),
+}
+
+
+@pytest.mark.parametrize("fault", SABOTAGE)
+def test_wrong_kernels_fail(fault: str, found: Best, tmp_path: Path) -> None:
+    text = export_text(found, "backward.cu", True)
+    old, new = SABOTAGE[fault]
+    assert old in text
+    done = run_exported(text.replace(old, new), tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "FAIL"
+    assert "WRONG" in done.stdout

@@ -1,0 +1,229 @@
+"""The commands that read a database: `best`, `list`, `show` and `db`."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli.main import run
+from autotune.core.candidate import make_candidate
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
+from autotune.gpus.known import gpu
+from autotune.store import entries, open_store
+from autotune.store.schema_version import HEAD, VERSION_TABLE
+from autotune.store.shipped import shipped_winners
+from tests.store.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(entries, "shipped_winners", lambda: ())
+    entries._shipped.cache_clear()
+    yield
+    entries._shipped.cache_clear()
+
+
+@pytest.fixture
+def db(tmp_path: Path, nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "a.db"
+    for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AUTOTUNE_DB", str(path))
+    family = builtin_templates("forward")[0]
+    tuned = Space(family, FORWARD, gpu("h200")).candidate(family.defaults)
+    with open_store() as store:
+        store.record(H200, FORWARD, candidate(1), SOURCE, wrong())
+        store.record(H200, FORWARD, tuned, "ab" * 8, ok(1.25))
+        store.record(H200, FORWARD, tuned, "ab" * 8, ok(1.5), stage="final")
+        store.record(CPU_H200, FORWARD, candidate(2), SOURCE, ok(0.5, "estimated"))
+        store.name_winner(3)
+    return path
+
+
+def call(capsys: Capture, *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def fails(capsys: Capture, code: int, *arguments: str) -> str:
+    assert run(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_best_as_json(db: Path, capsys: Capture) -> None:
+    data = call(capsys, "best", "--op", "forward", "--device", "h200")
+    assert (data["answer"], data["kind"], data["ms"], data["measurement_id"]) == ("exact", "measured", 1.5, 3)
+    assert data["problem"] == {"op": "forward", **FORWARD.fields}
+    assert data["config"] == builtin_templates("forward")[0].defaults
+    data = call(capsys, "best", "--op", "forward", "--T", "3000", "--device", "h200")
+    assert (data["answer"], data["found"]["T"], data["problem"]["T"]) == ("nearest", 1024, 3000)
+    assert (data["ms"], data["found_ms"]) == (None, 1.5)
+    assert not {"source", "plan"} & data.keys()
+    data = call(capsys, "best", "--op", "forward", "--device", "h200", "--source", "--plan")
+    assert "__global__" in data["source"]
+    assert data["plan"]["steps"]
+    data = call(capsys, "best", "--op", "backward", "--HS", "128", "--dtype", "bf16", "--device", "t4")
+    assert (data["answer"], data["kind"], data["ms"]) == ("default", "none", None)
+
+
+def test_best_for_people(db: Path, capsys: Capture) -> None:
+    assert run(["best", "--op", "forward", "--device", "h200"]) == 0
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["answer"] == "exact"
+    assert lines["time"] == "1.5 ms (measured) on h200 from your database"
+    assert lines["device"] == "NVIDIA H200"
+    assert run(["best", "--op", "forward", "--T", "3000", "--device", "h200"]) == 0
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["time"] == f"1.5 ms (measured) for {FORWARD}, the nearest problem, on h200 from your database"
+
+
+def test_best_prints_the_source(db: Path, capsys: Capture) -> None:
+    assert run(["best", "--op", "forward", "--device", "h200", "--source"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("// autotune: forward/")
+    assert "__global__" in text
+
+
+def test_best_refuses_what_makes_no_sense(db: Path, capsys: Capture) -> None:
+    assert "unknown op 'sideways'" in fails(capsys, 2, "best", "--op", "sideways")
+    assert "T=0 must be at least 1" in fails(capsys, 2, "best", "--T", "0")
+    assert "takes one problem" in fails(capsys, 2, "best", "--T", "512,1024")
+    assert "malformed database URL" in fails(capsys, 2, "best", "--db", "postgresql+psycopg://h:port/x")
+    assert "no template computes" in fails(capsys, 3, "best", "--HS", "4096")
+
+
+def test_lists(db: Path, capsys: Capture) -> None:
+    winners = call(capsys, "list", "winners")
+    assert [(row["id"], row["device"], row["kind"], row["ms"]) for row in winners] == [
+        (4, "cpu:h200", "estimated", 0.5),
+        (3, "h200", "measured", 1.5),
+    ]
+    trials = call(capsys, "list", "trials", "--device", "h200", "--limit", "2")
+    assert [(row["id"], row["stage"], row["outcome"]) for row in trials] == [(3, "final", "ok"), (2, "trial", "ok")]
+    assert [row["id"] for row in call(capsys, "list", "trials", "--outcome", "wrong_result")] == [1]
+    (problem,) = call(capsys, "list", "problems", "--device", "h200")
+    assert (problem["problem"], problem["trials"], problem["ok"]) == (FORWARD.key, 2, 1)
+    assert (problem["measured ms"], problem["estimated ms"]) == (1.5, None)
+    devices = call(capsys, "list", "devices")
+    assert [(row["device"], row["trials"]) for row in devices] == [("cpu:h200", 1), ("h200", 2)]
+
+
+def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
+    assert run(["list"]) == 0
+    shared, heading, *rows = capsys.readouterr().out.splitlines()
+    assert shared == f"all rows: problem {FORWARD.key}"
+    assert heading.split() == ["id", "device", "template", "configuration", "stage", "outcome", "ms", "kind"]
+    assert candidate(2).key.removeprefix("simt ") in rows[0]
+    assert len(rows) == 2
+    assert all(line == line.rstrip() for line in (shared, heading, *rows))
+
+
+def test_what_all_rows_have_in_common_is_said_once(db: Path, capsys: Capture) -> None:
+    with open_store() as store:
+        for T, BLOCK_M in ((512, 16), (2048, 64)):
+            tuned = make_candidate("mine", "h", {"BLOCK_M": BLOCK_M, "WARPS": 4})
+            store.record(H200, FORWARD.replace(T=T), tuned, SOURCE, ok(T / 1000))
+    assert run(["list", "trials", "--template", "mine"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["all", "rows:", "device", "h200"],
+        ["all", "rows:", "problem", *(word for word in FORWARD.key.split() if not word.startswith("T="))],
+        ["all", "rows:", "template", "mine", "WARPS=4"],
+        ["id", "problem", "configuration", "stage", "outcome", "ms", "kind"],
+        ["6", "T=2048", "BLOCK_M=64", "trial", "ok", "2.048", "measured"],
+        ["5", "T=512", "BLOCK_M=16", "trial", "ok", "0.512", "measured"],
+    ]
+    assert run(["list", "trials", "--limit", "1"]) == 0
+    assert FORWARD.replace(T=2048).key in capsys.readouterr().out.splitlines()[1]
+
+
+def test_lists_by_time_template_and_outcome(db: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms")] == [4, 2, 3]
+    assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms", "--device", "h200")] == [2, 3]
+    assert [row["id"] for row in call(capsys, "list", "trials", "--template", candidate(1).template)] == [4, 1]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--sort", "new")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--template", candidate(1).template)] == [4]
+    (row,) = call(capsys, "list", "trials", "--outcome", "wrong_result")
+    assert row["message"] == wrong().message
+    assert run(["list", "trials", "--outcome", "wrong_result"]) == 0
+    heading, shown = capsys.readouterr().out.splitlines()
+    assert heading.endswith("message")
+    assert shown.endswith(wrong().message)
+
+
+def test_show_a_winner_with_its_history(db: Path, capsys: Capture) -> None:
+    data = call(capsys, "show", "3")
+    assert (data["id"], data["winner"], data["stage"]) == (3, True, "final")
+    assert data["measurement"]["timing"]["median_ms"] == 1.5
+    assert [(item["id"], item["ms"]) for item in data["history"]] == [(2, 1.25), (3, 1.5)]
+    assert [item["id"] for item in data["improvements"]] == [2]
+    assert call(capsys, "show", "ab" * 8)["id"] == 2  # the hash in an exported file
+    assert run(["show", "3"]) == 0
+    text = capsys.readouterr().out
+    assert "3 (winner)" in text
+    assert "attend: 96 registers, 0 B spilled, 49152 B shared memory, 128 threads, occupancy 25%" in text
+
+
+def test_show_a_shipped_winner_by_the_hash_of_its_export(tmp_path: Path, capsys: Capture) -> None:
+    line = shipped_winners()[0]
+    data = call(capsys, "show", line.source_hash, "--db", str(tmp_path / "none.db"))
+    assert (data["winner"], data["problem"], data["config"]) == (True, line.problem.to_json(), line.candidate.config)
+    assert run(["show", line.source_hash, "--db", str(tmp_path / "none.db")]) == 0
+    assert "shipped (winner)" in capsys.readouterr().out
+    assert "there is no database" in fails(capsys, 1, "show", "0123456789abcdef", "--db", str(tmp_path / "none.db"))
+
+
+def test_show_a_failed_trial(db: Path, capsys: Capture) -> None:
+    data = call(capsys, "show", "1")
+    assert (data["winner"], data["measurement"]["outcome"]) == (False, "wrong_result")
+    assert data["measurement"]["verification"]["checks"][0]["max_abs_error"] == {"$float": "nan"}
+    assert run(["show", "1"]) == 0
+    assert "out nan of 2.00e-03" in capsys.readouterr().out
+    assert "there is no record '99'" in fails(capsys, 2, "show", "99")
+
+
+def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:
+    file, other = tmp_path / "all.jsonl", str(tmp_path / "b.db")
+    assert call(capsys, "db", "export", "-o", str(file)) == {"lines": 6, "file": str(file)}
+    assert call(capsys, "db", "import", str(file), "--db", other) == {"added": 4, "known": 2, "winners": 2}
+    assert call(capsys, "db", "import", str(file), "--db", other) == {"added": 0, "known": 6, "winners": 2}
+    assert run(["db", "export", "--db", other]) == 0
+    assert capsys.readouterr().out == file.read_text()
+    records = call(capsys, "db", "export", "--db", other)
+    assert records == [json.loads(line) for line in file.read_text().splitlines()]
+    assert call(capsys, "db", "export", "--op", "backward") == []
+    assert run(["db", "export", "--winners", "--device", "h200"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["measurement"]["timing"]["median_ms"] == 1.5
+
+
+def test_a_bad_import_makes_no_database(tmp_path: Path, capsys: Capture) -> None:
+    file, path = tmp_path / "bad.jsonl", tmp_path / "c.db"
+    file.write_text('{"record": "measurement"}\n')
+    assert "bad.jsonl, line 1: the record lacks" in fails(capsys, 2, "db", "import", str(file), "--db", str(path))
+    assert not path.exists()
+
+
+def test_upgrade(db: Path, capsys: Capture) -> None:
+    assert call(capsys, "db", "upgrade") == {"before": HEAD, "after": HEAD}
+    with sqlite3.connect(db) as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0099'")
+    assert "upgrade autotune" in fails(capsys, 1, "db", "upgrade")
+    assert "schema version 0099" in fails(capsys, 1, "list")
+
+
+def test_a_missing_or_broken_database(tmp_path: Path, capsys: Capture) -> None:
+    for command in (["list"], ["show", "1"], ["db", "export"], ["db", "upgrade"]):
+        assert "there is no database" in fails(capsys, 1, *command, "--db", str(tmp_path / "no.db"))
+    (tmp_path / "text.db").write_text("hello")
+    assert "is not a SQLite database" in fails(capsys, 1, "list", "--db", str(tmp_path / "text.db"))
+    assert "is a folder" in fails(capsys, 1, "list", "--db", str(tmp_path))

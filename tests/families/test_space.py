@@ -1,0 +1,129 @@
+"""The space: exactly the configurations that pass, and the reason for those that do not."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from autotune.core.errors import ExpressionError, NoFeasibleConfiguration, TemplateError
+from autotune.families.space import Space
+from autotune.families.template import builtin_templates
+from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
+from tests.small_templates import MakeTemplate
+
+PROBLEM = get_op("forward").problem()
+
+
+def test_exactly_the_valid_ones(make_template: MakeTemplate) -> None:
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    expected = [
+        {"BLOCK_M": m, "WARPS": w, "PAD": p, "MODE": mode}
+        for m, w, p, mode in itertools.product((16, 32, 64), (1, 2, 4), (0, 1), ("plain", "swizzled"))
+        if not (p and mode == "swizzled")
+    ]
+    assert list(space.configs()) == expected
+    assert (space.size, space.raw_size) == (27, 48)
+    assert [space[i] for i in range(space.size)] == expected
+
+
+def test_a_value_of_another_type_is_another_value(make_template: MakeTemplate) -> None:
+    """True equals 1 and 2.0 equals 2, but they are rendered as other text, and would be candidates of their own."""
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    sound = space[0]
+    assert space.contains(sound)
+    for changed in ({"WARPS": True}, {"WARPS": 1.0}, {"PAD": False}):
+        config = {**sound, **changed}
+        assert not space.contains(config)
+        name, value = next(iter(changed.items()))
+        assert str(space.why_not(config)).startswith(f"{name}={value} is not among")
+
+
+def test_contains_and_why_not_agree_everywhere(make_template: MakeTemplate) -> None:
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    names = [parameter.name for parameter in space.template.parameters]
+    for values in itertools.product(*(parameter.values for parameter in space.template.parameters)):
+        config = dict(zip(names, values, strict=True))
+        assert space.contains(config) == (space.why_not(config) is None), config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"PAD": 1, "MODE": "swizzled"}, "a swizzle needs no padding"),
+        ({"WARPS": 3}, "WARPS=3 is not among [1, 2, 4, 64]"),
+        ({"BLOCK_M": 64, "WARPS": 64}, "kernel attend asks for 2048 threads a block; NVIDIA H200 allows 1024"),
+        ({"EXTRA": 1}, "EXTRA is no parameter"),
+    ],
+)
+def test_why_not(make_template: MakeTemplate, change: dict[str, int | str], message: str) -> None:
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    config = {**space.default(), **change}
+    assert message in str(space.why_not(config))
+    assert not space.contains(config)
+
+
+def test_shared_memory_says_asked_and_available(make_template: MakeTemplate) -> None:
+    template = make_template(old='smem = "BLOCK_M * ROW * sizeof(dtype)"', new='smem = "BLOCK_M * 10000"')
+    space = Space(template, PROBLEM, gpu("h200"))
+    assert {config["BLOCK_M"] for config in space.configs()} == {16}
+    why = space.why_not({**space.default(), "BLOCK_M": 32})
+    assert why == "kernel attend asks for 320000 bytes of shared memory; NVIDIA H200 allows 232448"
+
+
+def test_limits_of_a_launch_that_does_not_take_place_do_not_count(make_template: MakeTemplate) -> None:
+    template = make_template(old='block = ["32"]', new='block = ["2048"]')
+    space = Space(template, PROBLEM, gpu("h200"))
+    assert {config["MODE"] for config in space.configs()} == {"plain"}
+
+
+def test_a_grid_axis_beyond_the_limit(make_template: MakeTemplate) -> None:
+    problem = get_op("forward").problem(B=70000)
+    space = Space(make_template(), problem, gpu("h200"))
+    assert space.size == 0
+    with pytest.raises(NoFeasibleConfiguration, match="grid axis z is 70000; 1 to 65535 is allowed"):
+        space.default()
+
+
+def test_default_falls_back_to_the_closest_valid(make_template: MakeTemplate) -> None:
+    template = make_template(old='expr = "BLOCK_M % WARPS == 0"', new='expr = "BLOCK_M == 64"')
+    assert Space(template, PROBLEM, gpu("h200")).default() == {"BLOCK_M": 64, "WARPS": 4, "PAD": 0, "MODE": "plain"}
+
+
+def test_samples_are_valid_and_cover_the_space(make_template: MakeTemplate) -> None:
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    generator = np.random.default_rng(0)
+    seen = {tuple(space.sample(generator).items()) for _ in range(500)}
+    assert seen == {tuple(config.items()) for config in space.configs()}
+
+
+def test_no_parameters_is_a_space_of_one(make_template: MakeTemplate) -> None:
+    front = 'summary = "s"\nop = "forward"\n[[launch]]\nkernel = "k"\ngrid = ["T"]\nblock = ["32"]\nargs = ["q"]\n'
+    space = Space(make_template(front), PROBLEM, gpu("h200"))
+    assert list(space.configs()) == [{}]
+    assert space.contains({})
+
+
+def test_too_many_combinations(make_template: MakeTemplate) -> None:
+    many = "\n".join(f"P{i} = {list(range(100))}" for i in range(4))
+    with pytest.raises(TemplateError, match="list fewer values"):
+        Space(make_template(old="PAD = [0, 1]", new=f"PAD = [0, 1]\n{many}"), PROBLEM, gpu("h200"))
+
+
+def test_an_undefined_name_in_a_constraint(make_template: MakeTemplate) -> None:
+    template = make_template(old="BLOCK_M % WARPS == 0", new="BLOCK_M % WRAPS == 0")
+    with pytest.raises(ExpressionError, match="'WRAPS' is undefined"):
+        _ = Space(template, PROBLEM, gpu("h200")).size
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+@pytest.mark.parametrize("name", ["h200", "a100", "t4", "rtx4090"])
+def test_shipped_spaces_agree_with_single_checks(op: str, name: str) -> None:
+    for template in builtin_templates(op):
+        space = Space(template, get_op(op).problem(), gpu(name))
+        assert space.size > 0
+        assert space.why_not(space.default()) is None
+        generator = np.random.default_rng(1)
+        for _ in range(100):
+            config = {p.name: p.values[int(generator.integers(len(p.values)))] for p in template.parameters}
+            assert space.contains(config) == (space.why_not(config) is None), config

@@ -1,0 +1,260 @@
+"""What a search shows: progress lines, the table, the next command."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.answers.best import Best
+from autotune.core.arithmetic import ARITHMETICS
+from autotune.core.candidate import Candidate, make_candidate
+from autotune.core.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.families.traits import Traits
+from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
+from autotune.report import results
+from autotune.report.progress import ProgressDisplay, time_left
+from autotune.report.results import (
+    Asked,
+    best_lines,
+    next_command,
+    other_answer,
+    shared_lines,
+    summary_lines,
+    table_columns,
+    table_rows,
+)
+from autotune.report.words import clock, number
+from autotune.tuning import summary
+from autotune.tuning.evaluator import Load
+from autotune.tuning.events import Progress
+from autotune.tuning.ledger import Entry
+from autotune.tuning.result import Ranked, SearchResult
+from tests.search_doubles import PROBLEM
+
+SMALL = PROBLEM.replace(B=1, NH=2, NH_kv=2)
+CHECKS = (OutputCheck("out", 0.001, 0.004, 0, (0, 0, 1, 2)), OutputCheck("lse", 1e-6, 2e-6, 0, (0, 0, 1)))
+RESOURCES = (KernelResources("a", 40, 0, 0, 2048, 128, 0.5), KernelResources("b", 168, 16, 1024, 48 * 1024, 256, 0.25))
+
+
+def ranked(ms: float, **config: int) -> Ranked:
+    timing = Timing("estimated", ms, ms, ms, ms, 0, "estimate: roofline")
+    measurement = Measurement(Outcome.OK, "", timing, Verification(SMALL.key, CHECKS, 2, 2), RESOURCES, 1.5, 0.5)
+    return Ranked(make_candidate("tiled", "hash", config), measurement, 1, ms, 2.0 / ms, 100.0 / ms)
+
+
+def result() -> SearchResult:
+    table = (ranked(0.5, M=32, N=64), ranked(0.8, M=64, N=64))
+    return SearchResult(
+        problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=SMALL, best=table[0],
+        table=table, trials=9, resumed=4, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
+        messages={Outcome.WRONG_RESULT: "tiled M=1: out: error 3"}, space_size=1234, asked=12, duplicates=3,
+        seconds=75.2, build_seconds=20.0, device_seconds=30.0, stopped="timeout", database="here.db",
+    )  # fmt: skip
+
+
+def test_estimates_are_called_estimates_everywhere() -> None:
+    assert "est. ms" in ">".join(table_columns(result()))
+    assert any("ESTIMATES for NVIDIA H200" in line for line in summary_lines(result()))
+    assert list(best_lines(result())) == ["best: 0.5 ms (estimate), tiled M=32 N=64"]
+    assert result().to_json()["kind"] == "estimated"
+    measured = replace(result(), estimated=False)
+    assert (
+        "estimate" not in " ".join([*table_columns(measured), *summary_lines(measured), *best_lines(measured)]).lower()
+    )
+    assert measured.to_json()["kind"] == "measured"
+
+
+def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
+    lines = list(summary_lines(result()))
+    assert lines[0] == f"{PROBLEM} on NVIDIA H200"
+    assert lines[1] == (
+        "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
+        "1,234 valid configurations"
+    )
+    free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
+    assert list(summary_lines(free))[1] == (
+        "9 trials (ok 9, infeasible 3) in 1:15: the time is up; "
+        "1,234 valid configurations (3 proposals outside them ruled out unbuilt)"
+    )
+    ruled_out = replace(free, messages={Outcome.INFEASIBLE: "tiled M=3: M % 2 == 0"})
+    assert "first infeasible: tiled M=3: M % 2 == 0" in list(summary_lines(ruled_out))
+    assert lines[2] == "4 candidates a minute; compile 20 s, device 30 s"
+    assert lines[3] == "first wrong_result: tiled M=1: out: error 3"
+    assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
+
+
+def test_sampled_verification_is_mentioned() -> None:
+    one = ranked(0.5, M=32)
+    verification = Verification(SMALL.key, CHECKS, 5, 48)
+    sampled = replace(one, measurement=replace(one.measurement, verification=verification))
+    lines = summary_lines(replace(result(), best=sampled))
+    assert "compared 5 of 48 independent parts of each result" in list(lines)
+
+
+def test_the_table() -> None:
+    rows = list(table_rows(result()))
+    assert rows[0] == [
+        "1", "tiled", "0.5", "4.00", "200.0", "1e-06", "2e-06", "168", "16", "50176", "25%", "M=32",
+    ]  # fmt: skip
+    assert rows[1][-1] == "M=64"
+    assert len(table_columns(result())) == len(rows[0])
+    assert list(shared_lines(result())) == ["all rows: N=64"]
+
+
+def test_what_rows_have_in_common_is_said_of_each_family() -> None:
+    other = replace(ranked(0.9), candidate=make_candidate("naive", "hash", {"P": 1}))
+    more = replace(result(), table=(*result().table, other, replace(other, ms=1.0)))
+    assert list(shared_lines(more)) == ["all rows of tiled: N=64", "all rows of naive: P=1"]
+    assert list(shared_lines(replace(result(), table=result().table[:1]))) == []
+
+
+def test_ties_of_estimates() -> None:
+    assert list(best_lines(replace(result(), ties=2)))[1] == (
+        "tied with 2 others: estimates within 0.1% do not tell them apart"
+    )
+    entries = [Entry(one.candidate, ranked(ms).measurement, "", 1) for one, ms in zip(
+        (ranked(1, M=m) for m in range(4)), (1.0, 1.0005, 1.001, 1.002), strict=True
+    )]  # fmt: skip
+    assert summary._ties(entries) == 2
+    assert summary._ties([]) == 0
+
+
+def test_what_the_family_says_of_its_results() -> None:
+    best = replace(ranked(0.5, M=32), traits=Traits("tf32x3", False))
+    _, *lines = best_lines(replace(result(), best=best))
+    assert lines == [
+        f"arithmetic: tf32x3 ({ARITHMETICS['tf32x3']})",
+        "deterministic: no: sums are added up in an order left to chance",
+    ]
+    assert best.to_json()["arithmetic"] == "tf32x3"
+    assert best.to_json()["deterministic"] is False
+
+
+def test_json_is_plain() -> None:
+    data = json.loads(json.dumps(result().to_json()))
+    assert data["best"]["config"] == {"M": 32, "N": 64}
+    assert data["best"]["measurement"]["verification"]["checks"][0]["max_abs_error"] == 0.001
+    assert data["outcomes"] == {"ok": 7, "wrong_result": 2}
+    assert replace(result(), best=None, table=()).to_json()["best"] is None
+
+
+def test_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "usual_gpu", lambda: "h200")
+    backward = get_op("backward")
+
+    def command(problem: Problem, asked: Asked = Asked(), **changes: object) -> str:  # noqa: B008 - frozen
+        changed: Any = {"problem": problem, **changes}
+        text = next_command(backward, replace(result(), **changed), asked)
+        assert text.startswith("autotune export --op backward")
+        assert text.endswith(" -o backward.cu")
+        return text.removeprefix("autotune export --op backward").removesuffix(" -o backward.cu").strip()
+
+    assert not command(backward.problem())
+    assert command(backward.problem(T=1024), Asked(["T"])) == "--T 1024"
+    other = backward.problem(NH=8, NH_kv=2, T=64, T_kv=32, causal=False, dtype="bf16")
+    assert command(other) == "--NH 8 --NH-kv 2 --T 64 --T-kv 32 --dtype bf16 --no-causal"
+    own = Asked((), ["flash_simt", "my own/tiled.cu.j2"], "mod:fn", "here.db")
+    assert command(backward.problem(), own) == "--template 'my own/tiled.cu.j2' --reference mod:fn --db here.db"
+    assert command(backward.problem(), Asked(templates=["flash_simt", "tiled"])) == "--template tiled"
+    assert command(backward.problem(), Asked(full_precision=True)) == "--full-precision"
+    assert command(backward.problem(), device="cpu:a100") == "--device a100"
+    assert command(backward.problem(), device="h200") == ""
+    monkeypatch.setattr(results, "usual_gpu", lambda: "a100")
+    assert command(backward.problem(), device="h200") == "--device h200"
+
+
+def test_a_better_answer_of_the_next_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, asked, mine = get_op("forward"), Asked(templates=["tiled"], db="here.db"), result()
+    assert mine.best is not None
+    calls: list[object] = []
+
+    def answers(candidate: Candidate) -> None:
+        def look_up(op: str, **given: object) -> Best:
+            calls.append((op, given["device"], given["db"], given["template"], given["T"]))
+            return Best("exact", "estimated", 0.25, PROBLEM, gpu("h200"), candidate, found=PROBLEM)
+
+        monkeypatch.setattr(results, "best", look_up)
+
+    answers(mine.best.candidate)
+    assert other_answer(forward, mine, asked) is None
+    assert calls == [("forward", "h200", "here.db", "tiled", 64)]
+    answers(make_candidate("tiled", "hash", {"M": 8}))
+    assert other_answer(forward, mine, asked) == (
+        "this writes a better one that is known already: tiled M=8, 0.25 ms estimated"
+    )
+    assert other_answer(forward, replace(mine, best=None, table=()), asked) is None
+
+
+def progress(**changes: object) -> Progress:
+    one = Progress(
+        problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", phase="searching", trials=10, new=5, trials_limit=40,
+        elapsed=20.0, timeout=150.0, outcomes={Outcome.OK: 9, Outcome.CRASH: 1}, best_ms=0.5,
+        best=make_candidate("tiled", "hash", {"M": 32}), load=Load(3, 1, 12.0, 8.0), estimated=True,
+    )  # fmt: skip
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def test_time_left_is_the_sooner_of_trials_and_time() -> None:
+    assert time_left(progress()) == 120.0  # 30 trials at 4 s each
+    assert time_left(progress(timeout=50.0)) == 30.0
+    assert time_left(progress(new=0)) == 130.0
+    assert time_left(progress(new=0, timeout=None)) is None
+    assert time_left(progress(timeout=10.0)) == 0.0
+
+
+def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(live=False) as display:
+        display(progress())
+        display(progress(elapsed=21.0))  # too soon and nothing better: no line
+        display(progress(elapsed=22.0, best_ms=0.4))
+        display(progress(elapsed=28.0, best_ms=0.4))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == 4
+    assert lines[0] == f"{PROBLEM} on cpu:h200, times estimated for NVIDIA H200"
+    assert lines[1] == (
+        "0:20  10/40 trials; best 0.5 ms (estimate) tiled; ok 9, crash 1; "
+        "3 building, 1 waiting; compile 12 s, device 8 s, about 2:00 left"
+    )
+
+
+def test_plain_lines_say_nothing_twice_and_nothing_odd(capsys: pytest.CaptureFixture[str]) -> None:
+    begun: dict[str, Any] = {"best_ms": None, "best": None, "outcomes": {}, "trials": 0, "new": 0}
+    with ProgressDisplay(live=False) as display:
+        display(progress(**begun, elapsed=5.0, trials_limit=1, timeout=None))
+        display(progress(trials=1, trials_limit=1))
+        display(progress(trials=1, trials_limit=1, phase="done"))  # as before
+        display(progress(trials=20, trials_limit=8, phase="done", elapsed=21.0))
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert [line.split("; ")[:2] for line in lines] == [
+        ["0:05  0/1 trial", "none verified yet"],
+        ["0:20  1/1 trial", "best 0.5 ms (estimate) tiled"],
+        ["0:21  20 trials", "best 0.5 ms (estimate) tiled"],
+    ]
+    assert lines[0] == "0:05  0/1 trial; none verified yet; 3 building, 1 waiting; compile 12 s, device 8 s"
+    assert lines[2].endswith("; ok 9, crash 1; compile 12 s, device 8 s")
+
+
+def test_a_live_panel(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(live=True) as display:
+        display(progress())
+        display(progress(phase="done", trials_limit=None))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    for text in ("10 trials", "best 0.5 ms (estimate) tiled", "M=32", "ok 9, crash 1", "compile 12 s"):
+        assert text in captured.err
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5.9, "0:05"), (65, "1:05"), (3723, "1:02:03")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 trials"), (1, "1 trial"), (1234, "1,234 trials")])
+def test_number(count: int, text: str) -> None:
+    assert number(count, "trial") == text

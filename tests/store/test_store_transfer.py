@@ -1,0 +1,194 @@
+"""Export and import: the same records again, verified line by line, all or nothing."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.core.errors import UsageError
+from autotune.core.outcome import Outcome
+from autotune.store import Store, open_store
+from autotune.store.json_lines import parse_line
+from autotune.store.line_files import read_lines
+from autotune.store.shipped import load_winners, shipped_winners
+from autotune.store.transfer import export_file, import_file
+from tests.store.store_records import BACKWARD, CPU_H200, FORWARD, H200, SOURCE, candidate, failed, ok, wrong
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database, exported: every outcome, two kinds of times, and a finalist that beat a luckier trial."""
+    made = tmp_path_factory.mktemp("made")
+    with open_store(made / "a.db") as store:
+        for i, outcome in enumerate(sorted(set(Outcome) - {Outcome.OK, Outcome.WRONG_RESULT})):
+            store.record(H200, FORWARD, candidate(100 + i), "", failed(outcome))
+        store.record(H200, FORWARD, candidate(50), SOURCE, wrong())
+        for i, ms in enumerate([1.0, 1.1]):
+            store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms))
+        finals = [(0, 1.3), (1, 1.2)]
+        *_, final = (store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms), stage="final") for i, ms in finals)
+        store.name_winner(final)
+        store.record(CPU_H200, BACKWARD, candidate(0), SOURCE, ok(9.0, "estimated"))
+        assert export_file(store, made / "all.jsonl") == 14
+    return made
+
+
+@pytest.fixture
+def store(folder: Path, tmp_path: Path) -> Iterator[Store]:
+    shutil.copy(folder / "a.db", tmp_path / "a.db")
+    with open_store(tmp_path / "a.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def file(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(folder / "all.jsonl", tmp_path / "all.jsonl"))
+
+
+def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "b.db") as other:
+        report = import_file(other, file)
+        assert (report.added, report.known, report.winners) == (12, 2, 2)
+        assert export_file(other, tmp_path / "again.jsonl") == 14
+        for one, two in zip(store.measurements(stage=None), other.measurements(stage=None), strict=True):
+            assert repr(one) == repr(two)
+        winners = [(w.record.problem, w.record.measurement.ms, w.record.stage) for w in other.winners()]
+    assert winners == [(BACKWARD, 9.0, "trial"), (FORWARD, 1.2, "final")]
+    assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_a_second_import_adds_nothing(store: Store, file: Path, tmp_path: Path) -> None:
+    report = import_file(store, file)
+    assert (report.added, report.known) == (0, 14)
+    assert export_file(store, tmp_path / "again.jsonl") == 14
+    assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_a_faster_winner_of_ones_own_stays(store: Store, file: Path, tmp_path: Path) -> None:
+    with open_store(tmp_path / "b.db") as other:
+        number = other.record(H200, FORWARD, candidate(77), SOURCE, ok(0.9), stage="final")
+        other.name_winner(number)
+        import_file(other, file)
+        winner = other.winner(FORWARD, "h200")
+        assert winner is not None
+        assert winner.record.measurement.ms == 0.9
+
+
+def test_only_winners_are_exported_when_asked(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "h200.jsonl"
+    assert export_file(store, path, device="h200", winners_only=True) == 1
+    (line,) = load_winners(path)
+    assert (line.problem, line.candidate, line.identity) == (FORWARD, candidate(1), H200)
+    assert line.measurement == ok(1.2)
+
+
+def test_a_file_of_winners_holds_nothing_else(file: Path) -> None:
+    with pytest.raises(UsageError, match="holds a record that is no winner"):
+        load_winners(file)
+
+
+def test_the_shipped_winners_are_sound() -> None:
+    for line in shipped_winners():
+        assert line.is_winner
+        assert line.identity.kind == "cuda"
+        timing = line.measurement.timing
+        assert timing is not None
+        assert timing.kind == "measured"
+
+
+def _change(path: Path, number: int, change: Any) -> None:
+    lines = path.read_text().splitlines()
+    data = json.loads(lines[number - 1])
+    change(data)
+    lines[number - 1] = json.dumps(data)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def _set(*keys: str, to: Any) -> Any:
+    def change(data: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            data = data[key]
+        data[keys[-1]] = to
+
+    return change
+
+
+def _drop(*keys: str) -> Any:
+    def change(data: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            data = data[key]
+        del data[keys[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("record", to="guess"), "record='guess' is not one of measurement, winner"),
+        (_set("measurement", "outcome", to="great"), "'great' is not a valid Outcome"),
+        (_set("measurement", "timing", "median_ms", to=0), "median_ms=0 is not a positive, finite number"),
+        (_set("measurement", "timing", "median_ms", to=-1.0), "median_ms=-1.0 is not a positive"),
+        (_set("measurement", "timing", "min_ms", to={"$float": "inf"}), "min_ms=inf is not a positive, finite"),
+        (_set("measurement", "timing", "q1_ms", to=2.0), "the times are not in order"),
+        (_set("measurement", "timing", "kind", to="estimated"), "a time on h200 cannot be 'estimated'"),
+        (_set("measurement", "timing", to=None), "the outcome is ok, but there is no time"),
+        (_set("measurement", "build_seconds", to={"$float": "nan"}), "build_seconds=nan"),
+        (_set("measurement", "verification", "checks", to=[]), "its verification did not pass"),
+        (_set("measurement", "environment", to={"driver": 570}), "the environment holds something else than texts"),
+        (_drop("candidate", "template_hash"), "the candidate lacks template_hash"),
+        (_set("candidate", "template_hash", to="of course"), "template_hash 'of course' is not a hash"),
+        (_set("candidate", "config", to={"BLOCK_M": [64]}), r"BLOCK_M=\[64\] in the configuration is not a value"),
+        (_set("source_hash", to=""), "source_hash '' is not a hash"),
+        (_set("problem", "T", to=0), "T=0 must be at least 1"),
+        (_set("problem", "NH_kv", to=5), "NH=12 is not divisible by NH_kv=5"),
+        (_drop("problem", "T"), "the problem lacks T"),
+        (_drop("problem", "op"), "a problem needs a text field 'op'"),
+        (_set("device", "spec", "sm_count", to="many"), "the device's sm_count='many'"),
+        (_set("device", "kind", to="abacus"), "kind='abacus' is not one of"),
+        (_set("device", "spec", "colour", to="green"), "colour"),
+        (_set("extra", to=1), "the record has unknown extra"),
+        (_drop("stage"), "the record lacks stage"),
+        (_set("created_at", to="yesterday"), "yesterday"),
+        (_set("created_at", to="2026-01-01T00:00:00"), "lacks its time zone"),
+    ],
+)
+def test_an_unsound_line_is_named_and_nothing_is_added(file: Path, tmp_path: Path, change: Any, message: str) -> None:
+    _change(file, 8, change)  # an ok trial
+    with open_store(tmp_path / "b.db") as other:
+        with pytest.raises(UsageError, match=f"all.jsonl, line 8: .*{message}"):
+            import_file(other, file)
+        assert list(other.measurements(stage=None)) == []
+
+
+def test_a_winner_must_be_ok(file: Path, tmp_path: Path) -> None:
+    _change(file, 1, _set("record", to="winner"))
+    with pytest.raises(UsageError, match="line 1: a winner's measurement must be ok, this one is compile_error"):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "17", '{"a": NaN}', "\x00"])
+def test_what_is_no_record_at_all_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text("\n" + text + "\n")
+    with pytest.raises(UsageError, match=r"bad\.jsonl, line 2: "):
+        list(read_lines(path))
+
+
+def test_files_that_cannot_be_read_or_written(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none\.jsonl: No such file"):
+        list(read_lines(tmp_path / "none.jsonl"))
+    (tmp_path / "latin.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"latin\.jsonl is not UTF-8"):
+        list(read_lines(tmp_path / "latin.jsonl"))
+    with pytest.raises(UsageError, match="cannot write"):
+        export_file(store, tmp_path / "no" / "folder.jsonl")
+
+
+def test_fields_in_another_order_are_the_same_problem(file: Path) -> None:
+    data = json.loads(file.read_text().splitlines()[7])
+    data["problem"] = dict(reversed(data["problem"].items()))
+    assert parse_line(json.dumps(data)).problem == FORWARD
