@@ -14,13 +14,12 @@ from typing import Any
 from jinja2.meta import find_undeclared_variables
 
 from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE
 from autotune.families.expressions import Expression, make_environment
 from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
-from autotune.families.render import CTYPES
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -30,7 +29,6 @@ _STATIC_SMEM = 48 * 1024
 """Dynamic shared memory that needs no attribute."""
 
 _ENVIRONMENT = make_environment()
-_CTYPES: Mapping[str, str] = {**CTYPES, "fp64": "double", "int32": "int"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Parameter:
     def declaration(self) -> str:
         """As in the launcher's signature."""
         const = "const " if self.spec.role == "input" else ""
-        pointer = f"{const}{ctype(self.spec.dtype)}* {self.spec.name}"
+        pointer = f"{const}{DTYPES[self.spec.dtype].ctype}* {self.spec.name}"
         return f"{pointer}, const long long* {self.spec.name}_strides" if self.strided else pointer
 
 
@@ -77,11 +75,6 @@ class ZeroCode:
     scratch: str | None
     tensors: tuple[Parameter, ...]
     condition: str | None
-
-
-def ctype(dtype: str) -> str:
-    """C++ element type."""
-    return _CTYPES[dtype]
 
 
 class Launcher:
@@ -137,10 +130,10 @@ class Launcher:
         return holds.text if isinstance(holds, Code) else None
 
     def _scratch(self, workspace: Workspace) -> Scratch:
-        dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+        dtype = DTYPES[self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype]
         sizes = [self._cpp(size) for size in workspace.shape]
         factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
-        return Scratch(workspace.name, ctype(dtype), " * ".join([str(DTYPE_SIZE[dtype]), *factors]))
+        return Scratch(workspace.name, dtype.ctype, " * ".join([str(dtype.size), *factors]))
 
     def _step(self, step: LaunchSpec | ZeroSpec) -> LaunchCode | ZeroCode:
         if isinstance(step, ZeroSpec):

@@ -6,7 +6,8 @@ from typing import Any
 import jinja2
 
 from autotune.answers.best import Best
-from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode, ctype
+from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode
+from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
@@ -154,7 +155,7 @@ def _zeroed(parameter: Parameter) -> dict[str, Any]:
     elements = _product(spec.shape)
     names = [f"{spec.name}_strides[{axis}]" for axis in range(len(spec.shape))]
     return {
-        "name": spec.name, "ctype": ctype(spec.dtype), "rank": len(spec.shape), "shape": spec.shape,
+        "name": spec.name, "ctype": DTYPES[spec.dtype].ctype, "rank": len(spec.shape), "shape": spec.shape,
         "strides": names if parameter.strided else spec.strides, "elements": elements, "blocks": -(-elements // 256),
     }  # fmt: skip
 
@@ -163,7 +164,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines = ["Device pointers, with the shape and element strides of the problem above:"]
     width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
     for parameter in launcher.parameters:
-        spec, kind = parameter.spec, ctype(parameter.spec.dtype)
+        spec, kind = parameter.spec, DTYPES[parameter.spec.dtype].ctype
         place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
         lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
     if launcher.sizes:
@@ -195,11 +196,11 @@ def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
         "scale": repr(op.scalars(problem)["scale"]),
         "flops": repr(float(op.flops(problem))),
         "factor": repr(float(op.error_factor)),
-        "ctype": ctype(problem.dtype),
+        "ctype": DTYPES[problem.dtype].ctype,
         "name": function_name(op),
         "tensors": [_layout(tensor) for tensor in tensors],
         "storages": [
-            {"name": buffer.name, "ctype": ctype(buffer.dtype), "elements": buffer.elements}
+            {"name": buffer.name, "ctype": DTYPES[buffer.dtype].ctype, "elements": buffer.elements}
             for buffer in plan.buffers
             if buffer.role != "workspace"
         ],

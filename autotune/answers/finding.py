@@ -105,7 +105,7 @@ class _Finder:
     def _passed_over(self, entry: Entry) -> str:
         name = entry.candidate.template
         why = (
-            "has changed since"
+            "has changed since (`autotune db recheck` tells whether its machine code has)"
             if self._families.get(name)
             else "is not among those looked at (--template and --full-precision choose)"
         )

@@ -11,10 +11,19 @@ from functools import lru_cache
 from typing import Literal
 
 from autotune.core.errors import TemplateError
-from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg
+from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, ScalarArg, TensorMapArg, ViewArg
 from autotune.families.source import Include
 
-Kind = Literal["a pointer", "a View", "int", "long long", "float", "unknown"]
+Kind = Literal[
+    "a pointer",
+    "a View",
+    "a TensorMap",
+    "a TensorMap without __grid_constant__",
+    "int",
+    "long long",
+    "float",
+    "unknown",
+]
 
 _COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\.|[^\"\\\n])*\")", re.DOTALL)
 _CALLED = re.compile(r"[^;{}()]*?\b(\w+)\s*\(")
@@ -79,6 +88,8 @@ def _complaint(launch: Launch, signature: tuple[Kind, ...]) -> str | None:
 def _given(arg: Arg) -> Kind:
     if isinstance(arg, PointerArg):
         return "a pointer"
+    if isinstance(arg, TensorMapArg):
+        return "a TensorMap"
     return "a View" if isinstance(arg, ViewArg) else arg.ctype
 
 
@@ -143,6 +154,8 @@ def _kind(parameter: str) -> Kind:
         return "unknown" if "*" in plain.rpartition(">")[2] else "a View"
     if "*" in plain or "[" in plain:
         return "a pointer"
+    if re.match(r"(?:\w+::)*TensorMap\b", plain):  # TMA reads the parameter itself, not a copy of it
+        return "a TensorMap" if "__grid_constant__" in parameter else "a TensorMap without __grid_constant__"
     words = plain.split()
     if len(words) > 1 and words[-1] not in _WORDS:
         words.pop()  # the parameter's name
