@@ -186,7 +186,10 @@ def _print(
             ("machine code", measurement.machine_code),
             ("measured as", first and f"{first.template_hash}, source {first.source_hash}: the same machine code"),
             ("outcome", f"{measurement.outcome} {measurement.message}".strip()),
-            ("time", timing and f"{format_ms(timing.median_ms)} ms {timing.kind} ({timing.method}, {timing.repeats}x)"),
+            (
+                "time",
+                timing and f"{format_ms(timing.median_ms)} ms {timing.label} ({timing.method}, {timing.repeats}x)",
+            ),
             ("quartiles", timing and f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"),
             ("verified", _verified(found)),
             *(("kernel", _resources(kernel)) for kernel in measurement.resources),

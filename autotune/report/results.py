@@ -44,7 +44,7 @@ def table_rows(result: SearchResult) -> Iterator[list[str]]:
         yield [
             str(place),
             ranked.candidate.template,
-            format_ms(ranked.ms),
+            format_ms(ranked.ms) + ("" if _counted(ranked) else " (not counted)"),
             f"{ranked.tflops:.2f}",
             f"{ranked.gbs:.1f}",
             "" if worst is None else f"{worst.max_abs_error:.2g}",
@@ -90,6 +90,8 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
 def _honesty(result: SearchResult) -> Iterator[str]:
     if result.estimated:
         yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
+    if not all(map(_counted, result.table)):
+        yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
     if result.executed != result.problem:
         yield f"executed and verified on the emulator as {result.executed}"
     verification = None if result.best is None else result.best.measurement.verification
@@ -97,10 +99,15 @@ def _honesty(result: SearchResult) -> Iterator[str]:
         yield f"compared {verification.units_checked} of {verification.units_total} independent parts of each result"
 
 
+def _counted(ranked: Ranked) -> bool:
+    timing = ranked.measurement.timing
+    return timing is None or timing.counted
+
+
 def best_lines(result: SearchResult) -> Iterator[str]:
     """The winner in full."""
     if result.best is not None:
-        kind = " (estimate)" if result.estimated else ""
+        kind = "" if not result.estimated else " (estimate)" if _counted(result.best) else " (estimate, not counted)"
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
         if result.best.traits is not None:
             yield from (f"{name}: {text}" for name, text in result.best.traits.rows())

@@ -12,7 +12,7 @@ from autotune.core.values import Value
 from autotune.families.space import Space
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from tests.small_templates import MakeTemplate
+from tests.small_templates import FRONT, MakeTemplate
 
 BODY = """#include "common/view.cuh"
 constexpr int BLOCK_M = {{ BLOCK_M }};
@@ -84,6 +84,17 @@ def test_steps_may_depend_on_the_shape(make_template: MakeTemplate) -> None:
 def test_constraints_on_the_shape_are_checked(make_template: MakeTemplate) -> None:
     made = launcher(make_template, BODY + "// {{ HS }}\n", old='"BLOCK_M % WARPS == 0"', new='"T % BLOCK_M == 0"')
     assert made.checks == ("T % 32 == 0",)
+
+
+def test_shared_memory_that_depends_on_the_shape_is_checked(make_template: MakeTemplate) -> None:
+    limit = '[[constraints]]\nexpr = "smem <= device.max_shared_memory"\nwhy = "it fits"\n[workspace]'
+    front = FRONT.replace("[workspace]", limit).replace("BLOCK_M * ROW * sizeof(dtype)", "4 * T_kv")
+    found = launcher(make_template, BODY + "// {{ HS }}\n", old=FRONT, new=front)
+    assert found.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
+    assert found.checks == ("4 * T_kv <= 232448",)
+    attend = found.steps[1]
+    assert isinstance(attend, LaunchCode)
+    assert (attend.smem, attend.raises_limit) == ("4 * T_kv", True)
 
 
 def test_outputs_set_to_zero(make_template: MakeTemplate) -> None:

@@ -218,6 +218,10 @@ void bulk_store(void* to, uintptr_t from, int bytes, bool adds) {
   begin_store(run_of(to, bytes, what), from, adds, what, __builtin_return_address(0));
 }
 
+void require_own_block(bool is_own) {
+  if (!is_own) fail("the emulator executes each block as a cluster of its own; the kernel reaches another block");
+}
+
 void bulk_commit() {
   std::vector<StoreGroup>& groups = asynchronous().stores[&self() - self().block->threads];
   if (groups.empty()) groups.emplace_back();

@@ -241,6 +241,11 @@ void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_
   if (++product.issued == group_threads) thread.block->ready.take_all(group.waiting);
 }
 
+void hold_registers(const void* registers, const char* what) {
+  for (const Accumulators& held : part_of(self()).under_way)
+    if (held.d == registers) fail("%s: the named registers are accumulators of products that are still under way", what);
+}
+
 void wgmma_fence() { part_of(self()).is_fenced = true; }
 
 void wgmma_commit() {

@@ -74,26 +74,34 @@ __device__ __forceinline__ uint64_t l2_evict_last()
     return policy;
 }
 
-// One instruction for each number of dimensions. `before` and `after` are what stands around the coordinates; their
-// operands come first.
-#define TENSOR_COPY(instruction, suffix, before, after, ...)                                                          \
+// One instruction for each number of dimensions. `before` and `after` are what stands around the coordinates, whose numbers
+// follow; then come the operands that they name.
+#define TENSOR_COPY_NUMBERED(instruction, suffix, before, after, C0, C1, C2, C3, C4, ...)                             \
     if constexpr (RANK == 1)                                                                                          \
-        asm volatile(instruction ".1d." suffix before "{%4}" after ";" ::__VA_ARGS__, "r"(at[0]) : "memory");         \
+        asm volatile(instruction ".1d." suffix before "{" C0 "}" after ";" ::__VA_ARGS__, "r"(at[0]) : "memory");     \
     else if constexpr (RANK == 2)                                                                                     \
-        asm volatile(instruction ".2d." suffix before "{%4, %5}" after ";" ::__VA_ARGS__, "r"(at[0]), "r"(at[1])      \
+        asm volatile(instruction ".2d." suffix before "{" C0 ", " C1 "}" after ";" ::__VA_ARGS__, "r"(at[0]),         \
+                     "r"(at[1])                                                                                       \
                      : "memory");                                                                                     \
     else if constexpr (RANK == 3)                                                                                     \
-        asm volatile(instruction ".3d." suffix before "{%4, %5, %6}" after ";" ::__VA_ARGS__, "r"(at[0]),             \
+        asm volatile(instruction ".3d." suffix before "{" C0 ", " C1 ", " C2 "}" after ";" ::__VA_ARGS__, "r"(at[0]), \
                      "r"(at[1]), "r"(at[2])                                                                           \
                      : "memory");                                                                                     \
     else if constexpr (RANK == 4)                                                                                     \
-        asm volatile(instruction ".4d." suffix before "{%4, %5, %6, %7}" after ";" ::__VA_ARGS__, "r"(at[0]),         \
-                     "r"(at[1]), "r"(at[2]), "r"(at[3])                                                               \
+        asm volatile(instruction ".4d." suffix before "{" C0 ", " C1 ", " C2 ", " C3 "}" after ";" ::__VA_ARGS__,     \
+                     "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3])                                                   \
                      : "memory");                                                                                     \
     else                                                                                                              \
-        asm volatile(instruction ".5d." suffix before "{%4, %5, %6, %7, %8}" after ";" ::__VA_ARGS__, "r"(at[0]),     \
-                     "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])                                                   \
+        asm volatile(instruction ".5d." suffix before "{" C0 ", " C1 ", " C2 ", " C3 ", " C4 "}" after                \
+                                 ";" ::__VA_ARGS__,                                                                   \
+                     "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])                                       \
                      : "memory")
+
+// Four operands, or five, before the coordinates.
+#define TENSOR_COPY(instruction, suffix, before, after, ...) \
+    TENSOR_COPY_NUMBERED(instruction, suffix, before, after, "%4", "%5", "%6", "%7", "%8", __VA_ARGS__)
+#define HINTED_TENSOR_COPY(instruction, suffix, before, after, ...) \
+    TENSOR_COPY_NUMBERED(instruction, suffix, before, after, "%5", "%6", "%7", "%8", "%9", __VA_ARGS__)
 
 /// Starts a load of the map's box; `to` is aligned to 128 bytes (a swizzled box: to 8 of its rows of 128, 64 or 32 bytes
 /// laid out as lines of 128, that is 1024, 512 or 256 bytes).
@@ -134,8 +142,6 @@ __device__ __forceinline__ void tensor_add(const TensorMap& map, const int (&at)
     TENSOR_COPY("cp.reduce.async.bulk.tensor", "global.shared::cta.add.tile.bulk_group", " [%1, ", "], [%0]", "r"(from),
                 "l"(&map), "r"(0), "r"(0));
 }
-
-#undef TENSOR_COPY
 
 /// Starts a load of `bytes` neighbouring bytes, a multiple of 16; both ends are aligned to 16 bytes.
 __device__ __forceinline__ void bulk_load(SharedAddress to, const void* from, int bytes, SharedAddress barrier)

@@ -71,17 +71,19 @@ inline void wgmma(float (&d)[REGISTERS], const uint32_t (&a)[4], uint64_t b, int
 }
 
 template <class... Registers>
-inline void wgmma_fence(Registers&...)
+inline void wgmma_fence(Registers&... registers)
 {
+    (emulator::hold_registers(registers, "wgmma_fence"), ...);
     emulator::wgmma_fence();
 }
 
 inline void wgmma_commit() { emulator::wgmma_commit(); }
 
 template <int N, class... Registers>
-inline void wgmma_wait(Registers&...)
+inline void wgmma_wait(Registers&... registers)
 {
     emulator::wgmma_wait(N);
+    (emulator::hold_registers(registers, "wgmma_wait"), ...);
 }
 
 #else
@@ -120,7 +122,8 @@ __device__ __forceinline__ void hold_registers(T (&registers)[N])
     }
 }
 
-/// Before the first wgmma, and whenever D's or A's registers were written since: they are wgmma's from here on.
+/// Before the first wgmma, and whenever D's or A's registers were written since: name those, they are wgmma's from here on.
+/// Accumulators of products under way must not be named: ptxas would run one product after the other.
 template <class... Registers>
 __device__ __forceinline__ void wgmma_fence(Registers&... registers)
 {

@@ -33,7 +33,7 @@ def swizzled(offset: NDArray[np.int64], width: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an operand lies in shared memory: lines of `width` bytes, of neighbouring k or (transposed) of rows or columns."""
+    """How an operand lies in shared memory: lines of `width` bytes, of neighbouring k (transposed: rows or columns)."""
 
     width: int
     transposed: bool
@@ -135,9 +135,8 @@ __device__ void fill(const int* image)
 """
 
 ALL_WIDTHS = """
-constexpr int DEPTH = 32 / sizeof(CTYPE);
 template <int N>
-__device__ void multiply(const uint32_t* a, float* d)
+__device__ __forceinline__ void multiply(const uint32_t* a, float* d)
 {
     const SharedAddress start = shared_address(memory);
     const uint64_t at = wgmma_descriptor<128>(start, 16, 1024), bt = wgmma_descriptor<128>(start + B_PLACE, 16, 1024);
@@ -193,15 +192,15 @@ def test_wgmma_of_every_width(ctype: str, cache: BuildCache) -> None:
 
 
 EVERY_LAYOUT = """
-template <int SWIZZLE>
-__device__ uint64_t tile(SharedAddress start, int leading, int stride) { return wgmma_descriptor<SWIZZLE>(start, leading, stride); }
 __device__ uint64_t any_tile(int swizzle, SharedAddress start, int leading, int stride)
 {
-    return swizzle == 128 ? tile<128>(start, leading, stride) : swizzle == 64 ? tile<64>(start, leading, stride)
-           : swizzle == 32 ? tile<32>(start, leading, stride) : tile<16>(start, leading, stride);
+    return swizzle == 128  ? wgmma_descriptor<128>(start, leading, stride)
+           : swizzle == 64 ? wgmma_descriptor<64>(start, leading, stride)
+           : swizzle == 32 ? wgmma_descriptor<32>(start, leading, stride)
+                           : wgmma_descriptor<16>(start, leading, stride);
 }
 template <int N, bool A_TRANSPOSED, bool B_TRANSPOSED>
-__device__ void multiply(const int* how, const uint32_t* a, float* d)
+__device__ __forceinline__ void multiply(const int* how, const uint32_t* a, float* d)
 {
     const uint64_t at = any_tile(how[4], shared_address(memory), how[5], how[6]);
     const uint64_t bt = any_tile(how[8], shared_address(memory) + B_PLACE, how[9], how[10]);
@@ -211,10 +210,11 @@ __device__ void multiply(const int* how, const uint32_t* a, float* d)
         uint32_t registers[4];
         for (int i = 0; i < 4; ++i) registers[i] = a[(step * 128 + threadIdx.x) * 4 + i];
         wgmma_fence(sum, registers);
+        const uint64_t a_step = wgmma_advance(at, how[7] * step), b_step = wgmma_advance(bt, how[11] * step);
         if (how[3])
-            wgmma<CTYPE, N, B_TRANSPOSED>(sum, registers, wgmma_advance(bt, how[11] * step), 1);
+            wgmma<CTYPE, N, B_TRANSPOSED>(sum, registers, b_step, 1);
         else
-            wgmma<CTYPE, N, A_TRANSPOSED, B_TRANSPOSED>(sum, wgmma_advance(at, how[7] * step), wgmma_advance(bt, how[11] * step), 1);
+            wgmma<CTYPE, N, A_TRANSPOSED, B_TRANSPOSED>(sum, a_step, b_step, 1);
         wgmma_commit();
         wgmma_wait<0>(sum);
     }

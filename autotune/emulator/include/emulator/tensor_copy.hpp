@@ -16,6 +16,9 @@ void bulk_load(uintptr_t to, const void* from, int bytes, uintptr_t barrier);
 void tensor_store(const void* map, const int* at, int rank, uintptr_t from, bool adds);
 void bulk_store(void* to, uintptr_t from, int bytes, bool adds);
 
+// Fails where a kernel reaches another block of its cluster: each block is executed as a cluster of its own.
+void require_own_block(bool is_own);
+
 void bulk_commit();
 void bulk_wait(unsigned groups, bool only_reads);
 

@@ -20,6 +20,9 @@ void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(unsigned groups, Place place = EMULATOR_HERE);
 
+// Fails if these registers are accumulators of products under way.
+void hold_registers(const void* registers, const char* what);
+
 // setmaxnreg: nothing but checks.
 void release_registers(unsigned count);
 void take_registers(unsigned count);
