@@ -86,8 +86,21 @@ class KernelResources:
 
 
 @dataclass(frozen=True)
+class Version:
+    """A version of a family's text, and of the source that it rendered."""
+
+    template_hash: str
+    source_hash: str
+
+
+@dataclass(frozen=True)
 class Measurement:
-    """The record of one trial."""
+    """The record of one trial.
+
+    `machine_code` is a hash of what the device executes, whatever the text that it was made from; None where nothing
+    was built, or by a version that did not record it. `measured_as` is the version whose text was
+    measured, where the record has been renewed since: it stands for a later text that gives the same machine code.
+    """
 
     outcome: Outcome
     message: str = ""
@@ -97,6 +110,8 @@ class Measurement:
     build_seconds: float = 0.0
     device_seconds: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)  # driver, compiler, host, package version
+    machine_code: str | None = None
+    measured_as: Version | None = None
 
     @property
     def ms(self) -> float | None:
@@ -121,6 +136,8 @@ class Measurement:
             fields["timing"] = Timing(**fields["timing"])
         if fields.get("verification"):
             fields["verification"] = _verification(fields["verification"])
+        if fields.get("measured_as"):
+            fields["measured_as"] = Version(**fields["measured_as"])
         fields["resources"] = tuple(KernelResources(**item) for item in fields.get("resources", ()))
         return cls(**fields)
 

@@ -9,7 +9,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
-from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
+from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.source import KernelSource
 
 _BINARY = "kernel.so"
@@ -51,7 +51,9 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     translated = folder / _TRANSLATED
     for include in source.includes:
         _write(translated / include.name, _translate(support, include.text, include.name))
-    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+    alignment = max(shared_alignment(text) for text in (source.code, *(include.text for include in source.includes)))
+    table = kernel_table(source.plan.kernels, alignment)
+    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
     compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
@@ -72,7 +74,7 @@ def _arch_macro(arch: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _first_errors(output: str) -> str:

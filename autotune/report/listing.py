@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.problem import Problem
 from autotune.core.values import Value, format_config
-from autotune.report.words import format_ms
+from autotune.core.words import format_ms
 from autotune.store.records import StoredMeasurement
 
 

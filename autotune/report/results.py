@@ -8,11 +8,13 @@ from pathlib import Path
 from autotune.answers.lookup import best, usual_gpu
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
+from autotune.core.passwords import hidden
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
+from autotune.core.words import clock, format_ms, number
 from autotune.families.template import SUFFIX
+from autotune.gpus.identity import gpu_of_record
 from autotune.ops.op import Op
-from autotune.report.words import clock, format_ms, number
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
@@ -136,9 +138,9 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
     words += ["--full-precision"] if asked.full_precision else []
-    gpu = result.device.removeprefix("cpu:")
+    gpu = gpu_of_record(result.device)
     words += [] if gpu == usual_gpu() else ["--device", gpu]
-    words += ["--db", asked.db] if asked.db else []
+    words += ["--db", hidden(asked.db)] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
 
 
@@ -149,7 +151,7 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     named = _family(result, asked.templates)
     try:
         found = best(
-            op.name, device=result.device.removeprefix("cpu:"), db=asked.db, template=named[1] if named else None,
+            op.name, device=gpu_of_record(result.device), db=asked.db, template=named[1] if named else None,
             reference=asked.reference, full_precision=asked.full_precision, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so

@@ -120,5 +120,5 @@ def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:
 
 @lru_cache(maxsize=1)
 def _line_of_fused_sum() -> int:
-    lines = (EMULATOR / "include" / "emulator" / "half.hpp").read_text().splitlines()
+    lines = (EMULATOR / "include" / "emulator" / "half.hpp").read_text(encoding="utf-8").splitlines()
     return next(number for number, text in enumerate(lines, 1) if "double sum = p + c;" in text)

@@ -28,7 +28,7 @@ class Lines:
         missing = sorted(set(addresses) - self._frames.keys())
         if not missing:
             return
-        with tempfile.NamedTemporaryFile("w", prefix="autotune-addresses-") as listed:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="autotune-addresses-") as listed:
             listed.write("".join(f"{address:#x}\n" for address in missing))
             listed.flush()
             command = ["addr2line", "-a", "-i", "-e", str(self._binary), f"@{listed.name}"]

@@ -32,6 +32,7 @@ class Job:
     source: KernelSource
     build_seconds: float = 0.0
     compiler: str = ""
+    machine_code: str | None = None
     resources: tuple[KernelResources, ...] = ()
     cubin: Path | None = None
     timing: Timing | None = None  # on the emulator: the estimate

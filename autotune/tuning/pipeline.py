@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.compilers.machine_code import machine_code
 from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
@@ -164,7 +165,7 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-            job.compiler, job.cubin = cubin.compiler, cubin.path
+            job.compiler, job.cubin, job.machine_code = cubin.compiler, cubin.path, machine_code(cubin.path, plan)
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
@@ -251,5 +252,5 @@ class Pipeline:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
             verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment,
+            seconds, environment, job.machine_code,
         )  # fmt: skip
