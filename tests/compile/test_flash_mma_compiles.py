@@ -32,7 +32,7 @@ def test_compiles_without_warnings(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("HS", [64, 96, 128, 192, 256])
-def test_suggestions_do_not_spill(HS: int, causal: bool, tmp_path: Path) -> None:
+def test_starts_do_not_spill(HS: int, causal: bool, tmp_path: Path) -> None:
     """What the family begins with on an H200; dtypes take turns."""
     spec = gpu("h200")
     problem = FORWARD.problem(HS=HS, dtype="fp16" if causal else "bf16", causal=causal)
