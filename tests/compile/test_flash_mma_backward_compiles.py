@@ -1,4 +1,4 @@
-"""The backward family on tensor cores compiles without a warning wherever it runs; what they begin with does not spill."""
+"""The backward family on tensor cores compiles without a warning wherever it runs; its first starts do not spill."""
 
 from pathlib import Path
 
