@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.compilers.elf import ALLOCATED, Elf, Section
 from autotune.core.errors import BuildError
-from autotune.core.plan import LaunchPlan, PointerArg, ScalarArg, ViewArg, Zero
+from autotune.core.plan import Arg, LaunchPlan, ScalarArg, TensorMapArg, ViewArg, Zero
 
 _CODE = ".text."
 _INFO = ".nv.info"
@@ -118,8 +118,11 @@ def _steps(plan: LaunchPlan) -> Iterator[str]:
             yield _argument(arg, buffers)
 
 
-def _argument(arg: PointerArg | ViewArg | ScalarArg, buffers: dict[str, str]) -> str:
+def _argument(arg: Arg, buffers: dict[str, str]) -> str:
     if isinstance(arg, ScalarArg):
         return f"{arg.ctype} {arg.value!r}"
+    if isinstance(arg, TensorMapArg):
+        place = buffers.get(arg.storage, arg.storage)
+        return f"map {place} {arg.dtype} {arg.offset} {arg.extents} {arg.strides} {arg.box} {arg.swizzle}"
     strides = arg.strides if isinstance(arg, ViewArg) else ()
     return f"{buffers.get(arg.storage, arg.storage)} {arg.dtype} {arg.offset} {strides}"

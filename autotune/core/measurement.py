@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from autotune.core.model_version import UNCOUNTED
 from autotune.core.outcome import Outcome
 
 TimingKind = Literal["measured", "estimated"]
@@ -23,6 +24,16 @@ class Timing:
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is measured, or an estimate from counted work; others do not compare with it, and rank behind."""
+        return not self.method.endswith(UNCOUNTED)
+
+    @property
+    def label(self) -> str:
+        """`measured`, `estimated` or `estimated, not counted`."""
+        return self.kind if self.counted else f"{self.kind}, not counted"
 
 
 @dataclass(frozen=True)

@@ -114,10 +114,13 @@ def load_template(path: Path) -> Template:
     """Read a template from a file.
 
     Raises:
-        TemplateError: the file cannot be read, its front matter is wrong, or the starts beside it are.
+        TemplateError: the file cannot be read, its name cannot be printed, its front matter is wrong, or the starts
+            beside it are.
     """
+    if not path.name.isprintable():
+        raise TemplateError(f"the template's name {path.name!r} has characters that cannot be printed; rename the file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"cannot read the template {path}: {error}") from error
     written, body = split_template(text, str(path))

@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 
 from autotune.core.errors import StoreError
+from autotune.core.passwords import hidden
 from autotune.store.location import shown
 
 BUSY_SECONDS = 60
@@ -99,9 +100,9 @@ def translated(url: URL) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise StoreError(f"{_explain(str(error.orig))} (database {shown(url)})") from error
+        raise StoreError(f"{_explain(hidden(str(error.orig)))} (database {shown(url)})") from error
     except (SQLAlchemyError, sqlite3.Error) as error:
-        raise StoreError(f"{_explain(str(error))} (database {shown(url)})") from error
+        raise StoreError(f"{_explain(hidden(str(error)))} (database {shown(url)})") from error
 
 
 def _note_process(connection: Any, record: Any) -> None:  # noqa: ARG001

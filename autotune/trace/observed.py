@@ -9,7 +9,8 @@ from autotune.core.plan import Dim3
 FindingKind = Literal[
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
-    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash",
+    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
+    "overwritten while being read",
 ]  # fmt: skip
 """What can be wrong with a kernel."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autotune.core.settings import cache_folder
 from autotune.emulator.support import emulator_support
-from autotune.emulator.translation import kernel_table, translate
+from autotune.emulator.translation import kernel_table, shared_alignment, translate
 
 _SHIM = """
 #include <cstdlib>
@@ -66,7 +66,7 @@ def build_exported(text: str, folder: Path) -> Path:
     code = code.replace("seconds() < 1.0", "seconds() < 0.0")
     support = emulator_support(cache_folder())
     source, binary = folder / "exported.cpp", folder / "exported"
-    source.write_text(_SHIM + translate(code, "exported.cu") + kernel_table(qualified.values()))
+    source.write_text(_SHIM + translate(code, "exported.cu") + kernel_table(qualified.values(), shared_alignment(code)))
     command = [option for option in support.command(str(source), str(binary)) if option != "-shared"]
     done = subprocess.run([*command, "-pthread"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]

@@ -13,7 +13,7 @@ from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, Role, Tens
 from autotune.emulator.building import build_emulator
 from autotune.trace.observed import Trace
 from autotune.trace.tracing import trace_plan
-from tests.emulator.emulating import DTYPES, pointer, scalar
+from tests.emulator.emulating import NAMES, pointer, scalar
 from tests.sources import kernel_source
 
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(')
@@ -56,4 +56,4 @@ def line_of(code: str, marker: str) -> int:
 
 
 def _buffers(arrays: Mapping[str, NDArray[Any]], role: Role) -> tuple[Buffer, ...]:
-    return tuple(Buffer(name, DTYPES[array.dtype.name], array.size, role) for name, array in arrays.items())
+    return tuple(Buffer(name, NAMES[array.dtype.name], array.size, role) for name, array in arrays.items())
