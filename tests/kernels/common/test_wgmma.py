@@ -74,8 +74,8 @@ class Layout:
 
     def image(self, operand: NDArray[Any]) -> NDArray[np.uint8]:
         """Shared memory that holds an operand of (rows or columns, k)."""
-        line, k = np.indices(operand.shape)
-        place = self.offset(line, k)[..., None] + np.arange(self.nbytes)
+        indices: NDArray[Any] = np.indices(operand.shape)
+        place = self.offset(indices[0], indices[1])[..., None] + np.arange(self.nbytes)
         memory = np.zeros(int(place.max()) + 1, np.uint8)
         memory[place] = np.ascontiguousarray(operand)[..., None].view(np.uint8)
         return memory
