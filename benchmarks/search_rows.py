@@ -24,6 +24,7 @@ from pathlib import Path
 from autotune.core.errors import AutotuneError
 from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
 from autotune.families.template import builtin_templates
+from autotune.gpus.identity import DeviceName, parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
 from autotune.ladder.warm import warm
@@ -188,7 +189,7 @@ def has_winner(store: Store, row: Row, device: str) -> bool:
     if record is None:
         return False
     today = {template.name: template.hash for template in builtin_templates(row.problem.op)}
-    ended = record.stage == "final" or device.startswith("cpu:")
+    ended = record.stage == "final" or parse_device(device).kind == "cpu"
     return ended and today.get(record.candidate.template) == record.candidate.template_hash
 
 
@@ -245,7 +246,7 @@ def _name(opener: DeviceOpener) -> str:
         AutotuneError: there is no such GPU.
     """
     if isinstance(opener, CpuOpener):
-        return f"cpu:{opener.spec.name}"
+        return str(DeviceName("cpu", opener.spec.name))
     present = present_gpu(opener.index if isinstance(opener, CudaOpener) else 0)
     if present is None:
         raise AutotuneError("there is no NVIDIA GPU here; --device cpu uses the emulator")

@@ -5,7 +5,6 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +12,14 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, text, to_cpp
+from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE
+from autotune.families.cpp_parameters import parameter_lists
 from autotune.families.expressions import Expression, make_environment
 from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
-from autotune.families.render import CTYPES
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -30,7 +29,6 @@ _STATIC_SMEM = 48 * 1024
 """Dynamic shared memory that needs no attribute."""
 
 _ENVIRONMENT = make_environment()
-_CTYPES: Mapping[str, str] = {**CTYPES, "fp64": "double", "int32": "int"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Parameter:
     def declaration(self) -> str:
         """As in the launcher's signature."""
         const = "const " if self.spec.role == "input" else ""
-        pointer = f"{const}{ctype(self.spec.dtype)}* {self.spec.name}"
+        pointer = f"{const}{DTYPES[self.spec.dtype].ctype}* {self.spec.name}"
         return f"{pointer}, const long long* {self.spec.name}_strides" if self.strided else pointer
 
 
@@ -77,11 +75,6 @@ class ZeroCode:
     scratch: str | None
     tensors: tuple[Parameter, ...]
     condition: str | None
-
-
-def ctype(dtype: str) -> str:
-    """C++ element type."""
-    return _CTYPES[dtype]
 
 
 class Launcher:
@@ -137,16 +130,16 @@ class Launcher:
         return holds.text if isinstance(holds, Code) else None
 
     def _scratch(self, workspace: Workspace) -> Scratch:
-        dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+        dtype = DTYPES[self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype]
         sizes = [self._cpp(size) for size in workspace.shape]
         factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
-        return Scratch(workspace.name, ctype(dtype), " * ".join([str(DTYPE_SIZE[dtype]), *factors]))
+        return Scratch(workspace.name, dtype.ctype, " * ".join([str(dtype.size), *factors]))
 
     def _step(self, step: LaunchSpec | ZeroSpec) -> LaunchCode | ZeroCode:
         if isinstance(step, ZeroSpec):
             return self._zero(step)
         smem = self._cpp(step.smem)
-        types = parameter_types(self._source.body, step.kernel, len(step.args))
+        types = self._parameter_types(step)
         return LaunchCode(
             kernel=step.kernel,
             grid=self._sizes(step.grid),
@@ -155,6 +148,20 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
+        )
+
+    def _parameter_types(self, step: LaunchSpec) -> list[str]:
+        """Declared types of the kernel's parameters.
+
+        Raises:
+            TemplateError: no definition of it is seen that takes so many.
+        """
+        for parameters in parameter_lists(step.kernel, self._source.body, self._source.includes):
+            if len(parameters) == len(step.args):
+                return [parameter.type for parameter in parameters]
+        raise TemplateError(
+            f"{self._template.path}: cannot export a launch of {step.kernel}: no definition with {len(step.args)} "
+            "parameters is seen in the source; write it out where a macro makes it"
         )
 
     def _zero(self, step: ZeroSpec) -> ZeroCode:
@@ -219,10 +226,7 @@ class Launcher:
     def _checks(self) -> list[str]:
         """Conditions on the shape that the family needs, in C++."""
         front = self._template.front
-        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = [int(size) for size in smem if not isinstance(size, Code)]
-        varies = NotInCpp("shared memory depends on the shape")
-        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
         return [value.text for value in values if isinstance(value, Code)]
 
@@ -233,35 +237,3 @@ def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
         return to_cpp(expression, names)
     except NotInCpp as error:
         return error
-
-
-def parameter_types(body: str, kernel: str, count: int) -> list[str]:
-    """Declared types of a kernel's parameters, read from its definition.
-
-    Raises:
-        TemplateError: the definition is not found or takes another number of arguments.
-    """
-    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)\s*\{{", body)
-    if found is None:
-        raise TemplateError(f"kernel {kernel} is not defined in the rendered source")
-    types = [_without_name(piece) for piece in _split(found.group(1))]
-    if len(types) != count:
-        raise TemplateError(f"kernel {kernel} takes {len(types)} parameters, its launch passes {count}")
-    return types
-
-
-def _split(parameters: str) -> list[str]:
-    """Pieces between commas that are not inside angle brackets."""
-    pieces, depth = [""], 0
-    for character in parameters:
-        depth += (character == "<") - (character == ">")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [" ".join(piece.split()) for piece in pieces]
-
-
-def _without_name(parameter: str) -> str:
-    cleaned = re.sub(r"\b(__restrict__|__grid_constant__)\b", "", parameter)
-    return re.sub(r"\s*\b\w+$", "", cleaned.strip()).strip()

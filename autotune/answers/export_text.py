@@ -6,10 +6,12 @@ from typing import Any
 import jinja2
 
 from autotune.answers.best import Best
-from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode, ctype
+from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode
+from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
+from autotune.core.words import format_ms
 from autotune.families.expressions import make_environment
 from autotune.families.source import KernelSource
 from autotune.ops.op import Op
@@ -90,7 +92,7 @@ def _time(found: Best) -> str:
     if found.found_ms is None:
         return "never tuned: the template's default configuration"
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
-    time = f"{found.found_ms:.4g} ms, {verb} on {found.found_on}"
+    time = f"{format_ms(found.found_ms)} ms, {verb} on {found.found_on}"
     return f"not known; {time} {found.found_for}" if found.found_for else time
 
 
@@ -154,7 +156,7 @@ def _zeroed(parameter: Parameter) -> dict[str, Any]:
     elements = _product(spec.shape)
     names = [f"{spec.name}_strides[{axis}]" for axis in range(len(spec.shape))]
     return {
-        "name": spec.name, "ctype": ctype(spec.dtype), "rank": len(spec.shape), "shape": spec.shape,
+        "name": spec.name, "ctype": DTYPES[spec.dtype].ctype, "rank": len(spec.shape), "shape": spec.shape,
         "strides": names if parameter.strided else spec.strides, "elements": elements, "blocks": -(-elements // 256),
     }  # fmt: skip
 
@@ -163,7 +165,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines = ["Device pointers, with the shape and element strides of the problem above:"]
     width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
     for parameter in launcher.parameters:
-        spec, kind = parameter.spec, ctype(parameter.spec.dtype)
+        spec, kind = parameter.spec, DTYPES[parameter.spec.dtype].ctype
         place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
         lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
     if launcher.sizes:
@@ -195,11 +197,11 @@ def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
         "scale": repr(op.scalars(problem)["scale"]),
         "flops": repr(float(op.flops(problem))),
         "factor": repr(float(op.error_factor)),
-        "ctype": ctype(problem.dtype),
+        "ctype": DTYPES[problem.dtype].ctype,
         "name": function_name(op),
         "tensors": [_layout(tensor) for tensor in tensors],
         "storages": [
-            {"name": buffer.name, "ctype": ctype(buffer.dtype), "elements": buffer.elements}
+            {"name": buffer.name, "ctype": DTYPES[buffer.dtype].ctype, "elements": buffer.elements}
             for buffer in plan.buffers
             if buffer.role != "workspace"
         ],

@@ -7,6 +7,7 @@ from dataclasses import replace
 from autotune.answers.best import Answer, Best
 from autotune.core.candidate import Candidate
 from autotune.core.problem import Problem
+from autotune.core.words import format_ms
 from autotune.families.catalogue import Families
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
@@ -105,11 +106,11 @@ class _Finder:
     def _passed_over(self, entry: Entry) -> str:
         name = entry.candidate.template
         why = (
-            "has changed since"
+            "has changed since (`autotune db recheck` tells whether its machine code has)"
             if self._families.get(name)
             else "is not among those looked at (--template and --full-precision choose)"
         )
-        return f"a configuration of {name} was {entry.kind} at {entry.ms:.4g} ms, but this template {why}"
+        return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
         return Best(

@@ -17,7 +17,7 @@ from autotune.answers.best import Best
 from autotune.answers.lookup import best
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import numpy_dtype, torch_dtype
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.values import Value
@@ -217,13 +217,12 @@ def _allocate(like: Any, tensors: Mapping[str, TensorSpec], names: tuple[str, ..
         raise UsageError(f"pass arrays for the outputs as well: {', '.join(names)}")
     import torch
 
-    dtypes = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "int32": torch.int32}
     sizes: dict[str, int] = {}
     for name in names:
         t = tensors[name]
         sizes[t.storage] = max(sizes.get(t.storage, 0), t.extent)
-    by_storage = {tensors[n].storage: tensors[n].dtype for n in names}
-    storages = {s: torch.empty(sizes[s], dtype=dtypes[d], device=like.device) for s, d in by_storage.items()}
+    dtypes = {tensors[n].storage: torch_dtype(torch, tensors[n].dtype) for n in names}
+    storages = {s: torch.empty(sizes[s], dtype=d, device=like.device) for s, d in dtypes.items()}
     return {n: storages[tensors[n].storage].as_strided(*_strided(tensors[n])) for n in names}
 
 

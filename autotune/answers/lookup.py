@@ -6,7 +6,6 @@ template's `default`. Within each, measured times come before estimates, and the
 """
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,17 +167,17 @@ def usual_gpu() -> str | None:
 
 def _device_name(device: str | None) -> tuple[str, DeviceSpec | None]:
     """The name of the GPU meant, and its figures as the driver has them if it is present."""
+    from autotune.gpus.identity import parse_device
     from autotune.gpus.present import present_gpu
 
-    name = device or settings.device()
-    here = re.fullmatch(r"cuda(?::(\d+))?", name or "cuda")
-    present = present_gpu(int(here.group(1) or 0)) if here else present_gpu()
-    if here and present is not None:
-        return present.name, present
-    if here and name is not None:
-        which = f" {here[1]}" if here[1] else ""
-        raise DeviceMissing(f"there is no GPU{which} here; name one with --device, such as --device h200")
-    if name in {None, "cpu"}:
-        name = settings.target()
-    name = str(name).removeprefix("cpu:")
+    asked = device or settings.device()
+    meant = parse_device(asked or "cuda")
+    present = present_gpu(meant.index)
+    if meant.kind == "cuda" and meant.gpu is None:
+        if present is not None:
+            return present.name, present
+        if asked is not None:
+            which = f" {meant.index}" if meant.index else ""
+            raise DeviceMissing(f"there is no GPU{which} here; name one with --device, such as --device h200")
+    name = meant.gpu or settings.target()
     return name, present if present is not None and present.name == name.lower() else None

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.best import Best

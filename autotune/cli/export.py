@@ -29,6 +29,7 @@ from autotune.cli.options import (
     field_values,
 )
 from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.export import Exported
@@ -113,4 +114,4 @@ def _print(written: "Exported") -> None:
 def _time(written: "Exported") -> str:
     if written.found_ms is None:
         return "never tuned"
-    return " ".join(filter(None, [f"{written.found_ms:.4g} ms {written.kind}", written.found_for]))
+    return " ".join(filter(None, [f"{format_ms(written.found_ms)} ms {written.kind}", written.found_for]))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table
 from autotune.core.outcome import Outcome
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.store.records import StoredMeasurement

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli.streams import degrade_output
 from autotune.core.errors import AutotuneError
+from autotune.core.passwords import hidden
 
 COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 """The commands, in the order in which they are shown."""
@@ -80,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
+    degrade_output()
     try:
         return _invoke(list(arguments) or ["--help"])
     except AutotuneError as error:
@@ -118,7 +121,7 @@ def _help_of(arguments: Sequence[str]) -> str:
 def _fail(message: str, code: int) -> int:
     if os.environ.get("AUTOTUNE_DEBUG"):
         traceback.print_exc()
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    typer.echo(f"error: {hidden(' '.join(message.split()))}", err=True)
     return code
 
 

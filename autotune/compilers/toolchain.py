@@ -4,13 +4,13 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from autotune.core.child import run
 from autotune.core.errors import BuildError
 
 _NO_NVCC = "no CUDA compiler found: pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl"
@@ -128,9 +128,7 @@ def _probe_gxx(path: Path) -> Compiler | None:
 
 def _ask(path: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(
-            [str(path.absolute()), *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = run([str(path.absolute()), *arguments], 60.0)
+    except OSError:
         return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
+    return done.output if done.status == 0 else ""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
-from autotune.core.values import DTYPE_SIZE
 
 Role = Literal["input", "output", "workspace"]
 Dim3 = tuple[int, int, int]
@@ -29,7 +29,7 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.elements * DTYPE_SIZE[self.dtype]
+        return self.elements * DTYPES[self.dtype].size
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class TensorMapArg:
     def stride_bytes(self) -> tuple[int, ...]:
         """Of all dimensions but the first. That of a dimension with one element does not matter: any that TMA takes."""
         pairs = zip(self.extents[1:], self.strides[1:], strict=True)
-        return tuple(stride * DTYPE_SIZE[self.dtype] if extent > 1 else _TMA_UNIT for extent, stride in pairs)
+        return tuple(stride * DTYPES[self.dtype].size if extent > 1 else _TMA_UNIT for extent, stride in pairs)
 
     def complaint(self, address: int) -> str | None:
         """What TMA would not take, for a tensor whose first element is at `address`."""
-        size, row = DTYPE_SIZE[self.dtype], self.box[0] * DTYPE_SIZE[self.dtype]
+        size, row = DTYPES[self.dtype].size, self.box[0] * DTYPES[self.dtype].size
         if self.strides[0] != 1 and self.extents[0] > 1:
             return f"its rows must be contiguous, but neighbouring elements are {self.strides[0]} apart"
         if address % _TMA_UNIT:
@@ -214,7 +214,7 @@ def _packed(arg: Arg, addresses: Mapping[str, int], encode: MapEncoder) -> tuple
     if isinstance(arg, ScalarArg):
         piece = struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
         return piece, len(piece)
-    address = addresses[arg.storage] + arg.offset * DTYPE_SIZE[arg.dtype]
+    address = addresses[arg.storage] + arg.offset * DTYPES[arg.dtype].size
     if isinstance(arg, TensorMapArg):
         if (complaint := arg.complaint(address)) is not None:
             raise LaunchError(f"{arg.name}: TMA cannot copy this tensor: {complaint}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import DeviceMissing, LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
@@ -28,7 +28,6 @@ from autotune.gpus.present import driver_version, gpu_count, present_gpu
 
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30
-_NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
 
 Command = Callable[[], None]
 
@@ -104,7 +103,7 @@ class CudaDevice:
             with self._translated(f"cannot upload {name}"):
                 self._driver.memcpy_htod(memory, np.ascontiguousarray(data).view(np.uint8))
 
-    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
+    def poison(self, name: str, byte: int = NAN_BYTE) -> None:
         """Fill with NaN, or with another byte."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot fill {name}"):

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.model_version import DRIVER
@@ -24,7 +24,6 @@ from autotune.emulator.library import EmulatorLibrary, Failure
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 
-_NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
 _METHOD = "emulator wall clock (not a GPU time)"
 
 
@@ -85,7 +84,7 @@ class CpuDevice:
             raise LaunchError(f"buffer {name} holds {buffer.elements} {buffer.dtype}, got {data.shape} {data.dtype}")
         memory.array(dtype)[:] = data
 
-    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
+    def poison(self, name: str, byte: int = NAN_BYTE) -> None:
         """Fill with NaN, or with another byte."""
         self._held(name)[1].fill(byte)
 

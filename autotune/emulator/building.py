@@ -2,18 +2,29 @@
 
 import platform
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
-from autotune.compilers.running import Completed, run_compiler
-from autotune.core.errors import BuildError, CompileError, CompileTimeout
+from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.source import KernelSource
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
+
+
+@dataclass(frozen=True)
+class EmulatorRequest:
+    """An emulated binary to build, for a `BuildPool`."""
+
+    source: KernelSource
+
+    def build(self, cache: BuildCache) -> Artifact:
+        """`build_emulator` of the source."""
+        return build_emulator(self.source, cache)
 
 
 def build_emulator(
@@ -45,12 +56,8 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
-    done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
+    compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
-    if done.timed_out:
-        raise CompileTimeout(f"{support.compiler} took longer than the limit of {timeout_s:g} s")
-    if done.status != 0:
-        raise _failure(support, done)
     return Built(_BINARY, ())
 
 
@@ -67,13 +74,9 @@ def _arch_macro(arch: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
-def _failure(support: Support, done: Completed) -> CompileError | BuildError:
-    lines = done.output.splitlines()
-    errors = [line for line in lines if "error" in line.lower()] or lines
-    text = "\n".join(errors[:6]) or f"exit status {done.status}"
-    if any(word in done.output for word in ("No space left on device", "Killed signal", "Cannot allocate memory")):
-        return BuildError(f"{support.compiler} failed: {text}")
-    return CompileError(f"{support.compiler}: {text}")
+def _first_errors(output: str) -> str:
+    lines = output.splitlines()
+    return "\n".join(([line for line in lines if "error" in line.lower()] or lines)[:6])

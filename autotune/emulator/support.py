@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autotune.compilers.running import run_compiler
+from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, cuda_include_dirs, find_gxx
-from autotune.core.errors import BuildError
+from autotune.core.errors import BuildError, CompileError
 
 EMULATOR = Path(__file__).resolve().parent
 PRELUDE = "emulator.hpp"
@@ -95,7 +95,7 @@ def _processor_flags() -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
     try:
-        known = Path("/proc/cpuinfo").read_text().split()
+        known = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
         return ()
     return ("-march=x86-64-v3",) if set(known) >= _X86_64_V3 else ()
@@ -136,14 +136,14 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: 
     shutil.rmtree(folder, ignore_errors=True)
     workspace = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n')
+        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n', encoding="utf-8")
         options = (*emulator_flags(traced), *includes)
         plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
         runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
         parts = ("runtime", "trace") if traced else ("runtime",)
         sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
         # As one source: the headers of all take longer than they do.
-        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources))
+        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources), encoding="utf-8")
         _compile([str(compiler.path), *runtime, "-c", "runtime.cpp"], workspace)
         header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
         _compile([str(compiler.path), *options, *header], workspace)
@@ -154,6 +154,7 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: 
 
 
 def _compile(command: list[str], folder: Path) -> None:
-    done = run_compiler(command, folder, _TIMEOUT_S)
-    if done.status != 0 or done.timed_out:
-        raise BuildError(f"the emulator does not compile with {command[0]}: {done.output[:2000]}")
+    try:
+        compile_source(command[0], command, folder, _TIMEOUT_S, lambda output: output[:2000])
+    except CompileError as error:  # it is our own source
+        raise BuildError(f"the emulator does not compile with {error}") from error

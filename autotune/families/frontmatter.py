@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.arithmetic import FULL, read_arithmetic
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 from autotune.families.expressions import Expression
 from autotune.families.suggestion import Suggestion, read_suggestions
 
@@ -167,6 +168,8 @@ class _Reader:
         value = self._data.get(key, default)
         if not isinstance(value, str) or (default is None and not value):
             raise TemplateError(f"the front matter needs a text {key!r}, got {value!r}")
+        if not value.isprintable():
+            raise TemplateError(f"{key!r} is to be one line without control characters, got {value!r}")
         return value
 
     def _list(self, key: str) -> list[Any]:
@@ -200,6 +203,8 @@ class _Reader:
                 raise TemplateError(f"parameter {name} needs a list of at least one value, got {values!r}")
             if not all(isinstance(value, bool | int | float | str) for value in values):
                 raise TemplateError(f"parameter {name} takes numbers, texts and booleans, got {values!r}")
+            if not all(value.isprintable() for value in values if isinstance(value, str)):
+                raise TemplateError(f"parameter {name}: texts are one line without control characters, got {values!r}")
             if len({(type(value), value) for value in values}) != len(values):
                 raise TemplateError(f"parameter {name} lists a value twice: {values!r}")
             parameters.append(Parameter(_identifier(name, "parameter"), tuple(values)))
@@ -266,7 +271,7 @@ def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 
 def _identifier(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         raise TemplateError(f"{what} name {name!r} is not an identifier")
     return name
 
@@ -283,8 +288,8 @@ def _optional(text: Any) -> Expression | None:
 
 def _dtype(item: Mapping[str, Any], name: str) -> str:
     dtype = item.get("dtype")
-    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPE_SIZE):
-        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPE_SIZE)}")
+    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPES):
+        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPES)}")
     return str(dtype)
 
 

@@ -9,6 +9,7 @@ from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
@@ -20,9 +21,6 @@ from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
-
-CTYPES: Mapping[str, str] = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float"}
-"""C++ element types, `ctype` in a template's body."""
 
 NVCC_FLAGS = ("-std=c++17", "-O3")
 """Flags that every compile line uses, here and in exports."""
@@ -60,7 +58,7 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     space = Space(template, problem, spec)
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
-    body = _body(template, {**namespace, "ctype": CTYPES.get(problem.dtype, "float")})
+    body = _body(template, {**namespace, "ctype": DTYPES[problem.dtype].ctype})
     with template.named_errors():
         planned = make_plan(template, get_op(problem.op), problem, namespace)
     plan = agreed(str(template.path), body, template.includes, planned)

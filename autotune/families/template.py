@@ -110,10 +110,12 @@ def load_template(path: Path) -> Template:
     """Read a template from a file.
 
     Raises:
-        TemplateError: the file cannot be read or its front matter is wrong.
+        TemplateError: the file cannot be read, its name cannot be printed, or its front matter is wrong.
     """
+    if not path.name.isprintable():
+        raise TemplateError(f"the template's name {path.name!r} has characters that cannot be printed; rename the file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"cannot read the template {path}: {error}") from error
     front, body = split_template(text, str(path))

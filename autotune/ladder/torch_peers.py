@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.problem import Problem, split_json
@@ -62,7 +63,7 @@ def time_product(torch: Any, problem: Problem) -> dict[str, float]:
 
 def _matrices(torch: Any, problem: Problem, count: int, rows: int, cols: int, transposed: bool) -> Any:
     shape = (count, cols, rows) if transposed else (count, rows, cols)
-    stored = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda")
+    stored = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device="cuda")
     return stored.transpose(1, 2) if transposed else stored
 
 
@@ -88,13 +89,8 @@ def _attention(torch: Any, problem: Problem) -> Callable[[], Any]:
 def attention_tensor(torch: Any, problem: Problem, heads: str, length: str) -> Any:
     """Standard normal, shape (B, `heads`, `length`, HS) by the problem's fields, in memory as its layout says."""
     shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
-    tensor = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda").transpose(1, 2)
+    tensor = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device="cuda").transpose(1, 2)
     return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
-
-
-def dtype_of(torch: Any, dtype: str) -> Any:
-    """PyTorch's element type."""
-    return {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
 
 
 def time_call(torch: Any, call: Callable[[], Any], budget: TimingBudget) -> Timing:

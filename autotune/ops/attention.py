@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
-from autotune.core.dtypes import epsilon
+from autotune.core.dtypes import OPERAND_DTYPES, epsilon
 from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
@@ -18,7 +18,6 @@ from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
 from autotune.ops.op import Arrays, Field, Op, contiguous
 
-DTYPES = ("fp16", "bf16", "fp32")
 LAYOUTS = ("bthd", "bhtd", "packed")
 
 FIELDS = (
@@ -28,7 +27,7 @@ FIELDS = (
     Field("T", "int", 1024, help="query length"),
     Field("T_kv", "int", default_from="T", help="key length; default T"),
     Field("HS", "int", 64, help="head size", maximum=4096),
-    Field("dtype", "choice", "fp16", choices=DTYPES, help="element type"),
+    Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
     Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )

@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
@@ -46,7 +47,7 @@ class Matmul(Op):
         Field("M", "int", 1024, help="rows of A and C"),
         Field("N", "int", 1024, help="columns of B and C"),
         Field("K", "int", 64, help="columns of A, rows of B"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("layout", "choice", "nt", choices=LAYOUTS, help="A and B as they are (n) or stored transposed (t)"),
         Field("mask", "choice", "none", choices=MASKS, help="triangle that matters"),
         Field("alpha", "float", 1.0, help="factor of the product"),

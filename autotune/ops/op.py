@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -166,7 +167,7 @@ class Op(ABC):
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
-        return float(sum(np.prod(t.shape) * DTYPE_SIZE[t.dtype] for t in self.tensors(problem)))
+        return float(sum(np.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
 
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""

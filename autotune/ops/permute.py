@@ -5,6 +5,7 @@ Pipelines whose matrix products want every head contiguous do so before and afte
 
 import numpy as np
 
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
@@ -24,7 +25,7 @@ class Permute(Op):
         Field("NH", "int", 12, help="heads"),
         Field("T", "int", 1024, help="length"),
         Field("HS", "int", 64, help="head size"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("source", "choice", "bthd", choices=_ORDERS, help="order of axes of x"),
         Field("target", "choice", "bhtd", choices=_ORDERS, help="order of axes of y"),
     )

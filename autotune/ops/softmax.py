@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.dtypes import epsilon
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES, epsilon
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE
 from autotune.ops import softmax_reference as reference
 from autotune.ops.inputs import normal
 from autotune.ops.op import Arrays, Field, Op, contiguous
@@ -28,7 +27,7 @@ class RowOp(Op):
         Field("NH", "int", 12, help="heads"),
         Field("T", "int", 1024, help="query length: rows"),
         Field("T_kv", "int", default_from="T", help="key length: columns; default T"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
         Field("scale", "float", 0.125, help="factor of the scores"),
     )
@@ -66,7 +65,7 @@ class RowOp(Op):
         """Of each input the pairs that are seen, read once; the whole output, written once."""
         inputs = sum(tensor.role == "input" for tensor in self.tensors(problem))
         elements = inputs * self.pairs(problem) + problem.integer("T") * problem.integer("T_kv")
-        return float(problem.integer("B") * problem.integer("NH") * elements * DTYPE_SIZE[problem.dtype])
+        return float(problem.integer("B") * problem.integer("NH") * elements * DTYPES[problem.dtype].size)
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer batches and heads, whole matrices."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.problem import Problem
 from autotune.core.values import Value, format_config
-from autotune.report.words import format_ms
+from autotune.core.words import format_ms
 from autotune.store.records import StoredMeasurement
 
 
@@ -82,6 +82,6 @@ def _figures(records: Sequence[StoredMeasurement]) -> _Columns:
         "?stage": [record.stage for record in records],
         "outcome": [record.measurement.outcome.value for record in records],
         ">ms": ["" if timing is None else format_ms(timing.median_ms) for timing in timings],
-        "?kind": ["" if timing is None else timing.kind for timing in timings],
+        "?kind": ["" if timing is None else timing.label for timing in timings],
     }
     return {**figures, **({"~message": messages} if any(messages) else {})}

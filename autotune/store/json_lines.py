@@ -4,6 +4,7 @@
     {"template": …, "template_hash": …, "config": {…}}, "source_hash": …, "stage": …, "package_version": …,
     "created_at": …, "measurement": {…}}
 
+Measurements of older versions lack `machine_code` and `measured_as`, and are sound without.
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
@@ -122,6 +123,13 @@ def _verify(line: Line) -> None:
     if not all(isinstance(value, str) for value in (measurement.message, *measurement.environment.values())):
         raise LineError("the message or the environment holds something else than texts")
     _verify_details(measurement)
+    first = measurement.measured_as
+    for name, value in [
+        ("machine_code", measurement.machine_code),
+        *([] if first is None else [("measured_as", first.template_hash), ("measured_as", first.source_hash)]),
+    ]:
+        if value is not None and not (isinstance(value, str) and _HASH.match(value)):
+            raise LineError(f"{name} {value!r} is not a hash")
     if measurement.outcome is Outcome.OK:
         _verify_ok(line)
     elif line.is_winner:

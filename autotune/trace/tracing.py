@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
-from autotune.core.values import DTYPE_SIZE
 from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.library import Failure
 from autotune.ops.expected import covered
@@ -113,7 +112,7 @@ class _Run:
         mask = self._covered[buffer.name]
         start = None if mask is None else mask.ctypes.data
         address = self._memory[buffer.name].address
-        return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPE_SIZE[buffer.dtype], buffer.role == "input")
+        return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPES[buffer.dtype].size, buffer.role == "input")
 
     def _zero(self, name: str) -> None:
         self._memory[name].fill(0)

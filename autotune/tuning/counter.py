@@ -67,11 +67,14 @@ class EstimateRequest:
         """Build traced, run, predict.
 
         Raises:
-            LaunchError: a traced run failed or took too long.
+            LaunchError: a traced run failed or took too long, or the machine code cannot be read or followed.
             CompileError: the traced build is refused.
-            BuildError: there is no compiler, or its code cannot be read.
+            BuildError: the machinery failed.
         """
         build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
         counts = self.counter.count(self.task, self.op, self.whole)
-        schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        try:
+            schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        except BuildError as error:  # nothing is built there: it is about this candidate's code
+            raise LaunchError(str(error)) from error
         return predict(self.whole, self.resources, counts, schedules, self.task.spec)

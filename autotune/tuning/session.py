@@ -150,7 +150,7 @@ class Session:
         return final + [entry for entry in ranked if entry.candidate not in played]
 
     def _report(self, engine: Engine, phase: Phase) -> None:
-        best = self.ledger.best
+        best = self.ledger.best if self.ledger.best is not None and self.ledger.best.counted else None
         self.listener(
             Progress(
                 self.records.problem, self.records.identity.name, self.records.identity.spec.title, phase,

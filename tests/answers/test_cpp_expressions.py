@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answers.cpp_expressions import Code, NotInCpp, text, to_cpp
+from autotune.answers.cpp_expressions import Code, NotInCpp, largest, text, to_cpp
 from autotune.core.errors import ExpressionError
 from autotune.families.expressions import Expression
 from autotune.gpus.known import gpu
@@ -71,3 +71,11 @@ def test_cpp_means_what_python_means() -> None:
         cpp = text(to_cpp(Expression(expression), NAMES)).replace("/", "//").replace("host::", "")
         expected = Expression(expression)({**NAMES, **numbers})
         assert eval(cpp, helpers, dict(numbers)) == expected
+
+
+def test_the_largest_of_sizes() -> None:
+    assert largest([]) == 0
+    assert largest([3, 7, 5]) == 7
+    assert text(largest([Code("T")])) == "T"
+    assert text(largest([3, Code("4 * T", 1), 5])) == "std::max<long long>(5, 4 * T)"
+    assert text(largest([Code("T"), Code("B")])) == "std::max<long long>(T, B)"

@@ -206,7 +206,8 @@ def test_the_best_of_the_present_template_is_exact_beside_a_faster_old_one(store
     number = store.record(H200, FORWARD, made(family, 32), SOURCE, ok(2.0))
     found = autotune.best("forward")
     assert (found.answer, found.ms, found.measurement_id) == ("exact", 2.0, number)
-    assert "a configuration of family was measured at 1 ms, but this template has changed since" in found.notes
+    said = "a configuration of family was measured at 1 ms, but this template has changed since"
+    assert f"{said} (`autotune db recheck` tells whether its machine code has)" in found.notes
 
 
 def test_a_changed_template_without_that_value_falls_through(store: Store, family: Template) -> None:

@@ -11,7 +11,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import build_cubin
 from autotune.core.candidate import make_candidate
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg
 from autotune.core.resources import resource_root
 from autotune.devices.emulated import CpuDevice
@@ -22,7 +22,7 @@ from autotune.families.source import KernelSource
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 
-_NAMES = {numpy_dtype(name): name for name in ("fp16", "bf16", "fp32", "int32")}
+_NAMES = {numpy_dtype(name): name for name in DTYPES}
 
 
 class SmallKernel:

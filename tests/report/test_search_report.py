@@ -12,6 +12,7 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
+from autotune.core.words import clock, number
 from autotune.families.traits import Traits
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
@@ -27,7 +28,6 @@ from autotune.report.results import (
     table_columns,
     table_rows,
 )
-from autotune.report.words import clock, number
 from autotune.tuning import summary
 from autotune.tuning.evaluator import Load
 from autotune.tuning.events import Progress

@@ -15,7 +15,7 @@ from autotune.emulator.building import build_emulator
 from autotune.families.includes import collect_includes
 from autotune.trace.observed import Trace
 from autotune.trace.tracing import trace_plan
-from tests.emulator.emulating import DTYPES, pointer, scalar
+from tests.emulator.emulating import NAMES, pointer, scalar
 from tests.sources import kernel_source
 
 _KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(')
@@ -61,4 +61,4 @@ def line_of(code: str, marker: str) -> int:
 
 
 def _buffers(arrays: Mapping[str, NDArray[Any]], role: Role) -> tuple[Buffer, ...]:
-    return tuple(Buffer(name, DTYPES[array.dtype.name], array.size, role) for name, array in arrays.items())
+    return tuple(Buffer(name, NAMES[array.dtype.name], array.size, role) for name, array in arrays.items())

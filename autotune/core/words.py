@@ -1,9 +1,9 @@
-"""How figures are written."""
+"""How figures are written, wherever people read them."""
 
 
-def format_ms(ms: float) -> str:
-    """Four significant digits."""
-    return f"{ms:.4g}"
+def format_ms(ms: float | None) -> str:
+    """Milliseconds with four significant digits; nothing where there is no time."""
+    return "" if ms is None else f"{ms:.4g}"
 
 
 def clock(seconds: float) -> str:

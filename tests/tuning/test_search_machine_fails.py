@@ -1,0 +1,91 @@
+"""A search on a machine that fails: compilers and processes that are killed are no verdict on a candidate."""
+
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from autotune.cli.main import run
+from autotune.compilers.toolchain import find_gxx
+from autotune.core.outcome import Outcome
+from autotune.core.settings import cache_folder
+from autotune.emulator.support import emulator_support
+from autotune.estimate.model import METHOD
+from autotune.store import open_store
+from autotune.store.records import StoredMeasurement
+
+Capture = pytest.CaptureFixture[str]
+
+SEARCH = [
+    "search", "--op", "forward", "--template", "flash_simt", "--B", "1", "--NH", "1", "--T", "16", "--HS", "32",
+    "--dtype", "fp32", "--device", "cpu", "--trials", "1",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database and a build cache of one's own; what all emulated builds share comes from the user's."""
+    usual = cache_folder()
+    for traced in (False, True):
+        emulator_support(usual, traced)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "emulator-support").symlink_to(usual / "emulator-support")
+    monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "autotune.db"))
+    for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def executable(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def kill_compilers(folder: Path, monkeypatch: pytest.MonkeyPatch, argument: str, times: int) -> None:
+    """Have g++ run a cc1plus that kills itself the first times that it sees an argument, and notes each in `killed`."""
+    gxx = find_gxx().path
+    real = subprocess.run([gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True).stdout.strip()
+    (folder / "programs").mkdir()
+    (folder / "killed").touch()
+    executable(
+        folder / "programs" / "cc1plus",
+        f'case "$*" in *{argument}*) if [ $(wc -l < {folder}/killed) -lt {times} ]; then\n'
+        f'echo killed >> {folder}/killed; kill -9 $$; fi;; esac\nexec {real} "$@"',
+    )
+    executable(folder / "g++", f'exec {shutil.which(str(gxx))} -B{folder}/programs/ "$@"')
+    monkeypatch.setenv("CXX", str(folder / "g++"))
+
+
+def recorded() -> list[StoredMeasurement]:
+    with open_store() as store:
+        return list(store.measurements())
+
+
+@pytest.mark.parametrize("argument", ["EMULATOR_TRACE", "kernel.cpp"], ids=["traced build", "emulated build"])
+def test_a_killed_compiler_stops_the_search_and_nothing_is_recorded(
+    argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    kill_compilers(tmp_path, monkeypatch, argument, 99)
+    assert run(SEARCH) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: g++ ")
+    assert "twice and for no fault of the source" in said
+    assert "Killed signal terminated program cc1plus" in said
+    assert recorded() == []
+    assert (tmp_path / "killed").read_text().splitlines() == ["killed"] * 2
+    monkeypatch.delenv("CXX")  # what was killed has left nothing in the cache
+    assert run(SEARCH) == 0
+    [record] = recorded()
+    assert record.measurement.timing is not None
+    assert (record.measurement.outcome, record.measurement.timing.method) == (Outcome.OK, METHOD)
+
+
+def test_one_that_is_killed_once_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill_compilers(tmp_path, monkeypatch, "EMULATOR_TRACE", 1)
+    assert run(SEARCH) == 0
+    [record] = recorded()
+    assert record.measurement.timing is not None
+    assert (record.measurement.outcome, record.measurement.timing.method) == (Outcome.OK, METHOD)
+    assert (tmp_path / "killed").read_text().splitlines() == ["killed"]
