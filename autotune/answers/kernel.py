@@ -46,7 +46,6 @@ class Kernel:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the results."""
         return tuple(name for name, tensor in self._tensors.items() if tensor.role == "output")
 
     def shape(self, name: str) -> tuple[int, ...]:

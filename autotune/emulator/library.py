@@ -63,7 +63,6 @@ class EmulatorLibrary:
         return _failure(result)
 
     def close(self) -> None:
-        """Unload."""
         _ctypes.dlclose(self._library._handle)
 
 

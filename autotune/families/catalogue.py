@@ -42,7 +42,6 @@ class Families:
         return self._by_name[name]
 
     def get(self, name: str) -> Template | None:
-        """A family by name."""
         return self._by_name.get(name)
 
     def is_current(self, candidate: Candidate) -> bool:

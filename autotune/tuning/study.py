@@ -32,7 +32,6 @@ class OptunaStrategy:
         self._open: dict[int, Trial] = {}
 
     def ask(self) -> Proposal:
-        """What the sampler suggests next."""
         trial = self.study.ask()
         candidate = self._encoding.suggest(trial)
         self._open[trial.number] = trial
@@ -47,7 +46,6 @@ class OptunaStrategy:
         return Proposal(candidate, trial.number)
 
     def tell(self, proposal: Proposal, value: float | None) -> None:
-        """End the trial of a proposal."""
         trial = self._open.pop(proposal.number)
         value = self._known(value)
         if value is None:
@@ -56,7 +54,6 @@ class OptunaStrategy:
             self.study.tell(trial, value)
 
     def add(self, candidate: Candidate, value: float | None) -> None:
-        """Add a finished trial."""
         self.study.add_trial(_finished(self._encoding, candidate, self._known(value)))
 
     def _known(self, value: float | None) -> float | None:
