@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli import starts
 from autotune.cli.output import DbOption, JsonOption, print_json
 
 if TYPE_CHECKING:
     from autotune.answers.recheck import Rechecked
 
 app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
+app.add_typer(starts.app, name="starts")
 
 
 @app.command("export")

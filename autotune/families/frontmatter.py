@@ -11,7 +11,6 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.expressions import Expression
-from autotune.families.suggestion import Suggestion, read_suggestions
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
@@ -97,7 +96,6 @@ class FrontMatter:
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
     historical: bool = False
-    suggestions: tuple[Suggestion, ...] = ()
     arithmetic: str = FULL
 
 
@@ -160,7 +158,6 @@ class _Reader:
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
             historical=self._historical(),
-            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
             arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
         )
 
