@@ -131,8 +131,9 @@ class Pipeline:
 
     def _stop_builds(self) -> None:
         self._dropped = True
-        self._counter.close()
+        self._counter.stop()
         self._pool.close()
+        self._counter.close()
 
     def _join(self) -> None:
         for thread in self._threads:  # what they waited for has ended or is cancelled
