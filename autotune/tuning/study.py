@@ -1,6 +1,7 @@
 """The Optuna study behind the samplers that learn. It lives in memory; the database holds the truth."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,11 @@ from autotune.tuning.encoding import Encoding
 from autotune.tuning.strategy import Proposal
 
 _PENALTY = math.log(4.0)
+
+
+def accept_experiments() -> None:
+    """Let Optuna be used as it is meant to be used here without a warning for each part that may still change."""
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 class OptunaStrategy:
