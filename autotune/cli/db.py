@@ -160,7 +160,8 @@ def _print_standing(where: str, found: "list[Rechecked]") -> None:
     typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
-            typer.echo(f"  changed: {one.line.problem} on {one.line.identity.name}, {one.line.candidate}: {one.why}")
+            line = one.line
+            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
     left = Counter(
         (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
     )

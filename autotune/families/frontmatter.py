@@ -17,7 +17,7 @@ _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic"}
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
+        if "suggestions" in data:
+            raise TemplateError(
+                "[[suggestions]] have left the front matter: write each as a [[start]] with 'when', 'values', "
+                "'device', 'problem' and 'origin' into NAME.starts.toml beside the template; see docs/kernels.md"
+            )
         unknown = sorted(data.keys() - _KEYS)
         if unknown:
             raise TemplateError(f"unknown key {unknown[0]!r} in the front matter; known: {', '.join(sorted(_KEYS))}")

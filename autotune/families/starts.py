@@ -63,7 +63,7 @@ def read_starts(path: Path, known: Mapping[str, Sequence[Value]]) -> tuple[Start
         TemplateError: the file cannot be read, a key is missing or unknown, a value is none that its parameter takes.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:

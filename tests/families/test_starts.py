@@ -126,6 +126,14 @@ def test_mistakes_are_named(old: str, new: str, message: str, make_template: Mak
         load_template(path)
 
 
+def test_front_matter_says_where_suggestions_have_gone(make_template: MakeTemplate) -> None:
+    old = '[[suggestions]]\nwhen = "true"\nBLOCK_M = 64\n[derived]'
+    with pytest.raises(
+        TemplateError, match=r"family\.cu\.j2: \[\[suggestions\]\] have left .*NAME\.starts\.toml beside"
+    ):
+        make_template(old="[derived]", new=old)
+
+
 def test_starts_are_no_part_of_the_version(make_template: MakeTemplate) -> None:
     """Another start changes no kernel: what was measured stands."""
     plain = make_template()
