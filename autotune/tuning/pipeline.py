@@ -165,7 +165,9 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-            job.compiler, job.cubin, job.machine_code = cubin.compiler, cubin.path, machine_code(cubin.path, plan)
+            reference = task.templates[job.source.candidate.template].reference
+            job.compiler, job.cubin = cubin.compiler, cubin.path
+            job.machine_code = machine_code(cubin.path, plan, reference)
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
