@@ -13,7 +13,7 @@ from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
 from autotune.core.words import format_ms
 from autotune.families.expressions import make_environment
-from autotune.families.source import KernelSource
+from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
 
@@ -34,7 +34,7 @@ def has_main(op: str) -> bool:
 def compile_line(name: str, arch: str, main: bool) -> str:
     """The command that builds an exported file."""
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    return f"nvcc -O3 -std=c++17 -arch={arch} {'' if main else '-c '}{name} -o {built}"
+    return f"nvcc {' '.join(NVCC_FLAGS)} -arch={arch} {'' if main else '-c '}{name} -o {built}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -43,7 +43,6 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
     Raises:
         TemplateError: the launch section does not agree with the kernels.
     """
-    assert found.template is not None  # a Best of `autotune.best` always has one
     op = get_op(found.problem.op)
     launcher = Launcher(found.template, op, found.problem, found.source, found.device)
     parts = [_header(found, op, file_name, main), _kernels(found.source), _launcher(launcher, op, found.problem)]
@@ -68,7 +67,7 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         f"{op.name}: {op.summary}",
         "",
         f"problem:        {fields}",
-        f"kernels:        {found.candidate.template}: {found.template.front.summary if found.template else ''}",
+        f"kernels:        {found.candidate.template}: {found.template.front.summary}",
         f"configuration:  {config or 'none'}",
         *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
@@ -84,7 +83,6 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
 
 def _is_shipped(found: Best) -> bool:
     """Whether the kernels are this project's, not those of a template of one's own."""
-    assert found.template is not None
     return found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
 
 

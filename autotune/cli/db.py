@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli import starts
 from autotune.cli.output import DbOption, JsonOption, print_json
 
 if TYPE_CHECKING:
     from autotune.answers.recheck import Rechecked
 
 app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
+app.add_typer(starts.app, name="starts")
 
 
 @app.command("export")
@@ -158,7 +160,8 @@ def _print_standing(where: str, found: "list[Rechecked]") -> None:
     typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
-            typer.echo(f"  changed: {one.line.problem} on {one.line.identity.name}, {one.line.candidate}: {one.why}")
+            line = one.line
+            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
     left = Counter(
         (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
     )

@@ -18,12 +18,13 @@ import typer
 from autotune.cli.streams import degrade_output
 from autotune.core.errors import AutotuneError
 from autotune.core.passwords import hidden
+from autotune.tuning.interrupt import end_as_ctrl_c
 
 COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as shells have it; after SIGTERM and SIGHUP, which end a command in the same way, too."""
 
 READER_GONE = 141
 """Exit code where nobody reads the output any more (`| head`), as shells have it."""
@@ -76,7 +77,8 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exits with 0, or with the error's own code: 2 for a wrong request, 130 for Ctrl-C."""
+    """Entry point. Exits with 0, or with the error's own code: 2 for a wrong request, 130 for Ctrl-C and SIGTERM."""
+    end_as_ctrl_c()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

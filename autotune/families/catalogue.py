@@ -38,6 +38,9 @@ class Families:
         """
         return Families(of_full_precision(self.templates))
 
+    def __getitem__(self, name: str) -> Template:
+        return self._by_name[name]
+
     def get(self, name: str) -> Template | None:
         """A family by name."""
         return self._by_name.get(name)

@@ -11,18 +11,13 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.expressions import Expression
-from autotune.families.suggestion import Suggestion, read_suggestions
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_KEYS = (
-    frozenset(
-        ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-    )
-    | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic", "tensor_maps"}
-    | {"tensor_cores"}
-)
+_KEYS = frozenset(
+    ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,6 @@ class FrontMatter:
     tensor_maps: tuple[TensorMapSpec, ...] = ()
     tensor_cores: bool = False
     historical: bool = False
-    suggestions: tuple[Suggestion, ...] = ()
     arithmetic: str = FULL
 
 
@@ -157,6 +151,11 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
+        if "suggestions" in data:
+            raise TemplateError(
+                "[[suggestions]] have left the front matter: write each as a [[start]] with 'when', 'values', "
+                "'device', 'problem' and 'origin' into NAME.starts.toml beside the template; see docs/kernels.md"
+            )
         unknown = sorted(data.keys() - _KEYS)
         if unknown:
             raise TemplateError(f"unknown key {unknown[0]!r} in the front matter; known: {', '.join(sorted(_KEYS))}")
@@ -183,7 +182,6 @@ class _Reader:
             tensor_maps=tuple(self._tensor_map(n, item) for n, item in self._table("tensor_maps").items()),
             tensor_cores=self._flag("tensor_cores"),
             historical=self._flag("historical"),
-            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
             arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
         )
 

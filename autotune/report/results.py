@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.answers.lookup import best, usual_gpu
+from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
 from autotune.core.passwords import hidden
@@ -14,6 +14,7 @@ from autotune.core.values import Config, Value, format_config
 from autotune.core.words import clock, format_ms, number
 from autotune.families.template import SUFFIX
 from autotune.gpus.identity import gpu_of_record
+from autotune.gpus.meant import usual_gpu
 from autotune.ops.op import Op
 from autotune.tuning.result import TIE, Ranked, SearchResult
 

@@ -123,7 +123,7 @@ class Session:
         )  # fmt: skip
 
     def _first(self) -> tuple[Candidate, ...]:
-        """What each family suggests, its default, and what won nearby."""
+        """The starts of each family, its default, and what won nearby."""
         exact = get_op(self.records.problem.op).exact_fields
         return (*self.families.starts(), *neighbours(self.records, self.families, exact))
 

@@ -29,7 +29,6 @@ def launcher(
     make_template: MakeTemplate, body: str = BODY, old: str = "", new: str = "", mode: str = "plain"
 ) -> Launcher:
     found = answer(make_template, body, old, new, mode)
-    assert found.template is not None
     return Launcher(found.template, get_op("forward"), found.problem, found.source, H200)
 
 
@@ -38,7 +37,7 @@ def answer(make_template: MakeTemplate, body: str, old: str = "", new: str = "",
     problem = get_op("forward").problem()
     config: dict[str, Value] = {"BLOCK_M": 32, "WARPS": 4, "PAD": 0, "MODE": mode}
     candidate = Space(template, problem, H200).candidate(config)
-    return Best("default", "none", None, problem, H200, candidate, template=template)
+    return Best("default", "none", None, problem, H200, candidate, template)
 
 
 def test_sizes_are_expressions_over_the_shape(make_template: MakeTemplate) -> None:
