@@ -113,6 +113,7 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         "sizes": launcher.sizes,
         "workspace_parameters": [f"long long {n}" if n in used else f"long long /* {n} */" for n in launcher.sizes],
         "views": [{"name": name, "value": value} for value, name in launcher.views.items()],
+        "maps": tuple(launcher.maps.values()),
         "declarations": [
             *(parameter.declaration for parameter in launcher.parameters),
             *([", ".join(sizes)] if sizes else []),
@@ -160,6 +161,12 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
         spec, kind = parameter.spec, DTYPES[parameter.spec.dtype].ctype
         place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
         lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
+    if launcher.maps:
+        mapped = sorted({made.data for made in launcher.maps.values()} & {p.spec.name for p in launcher.parameters})
+        lines += [
+            f"TMA copies {', '.join(mapped)}: they start at multiples of 16 bytes, the last axis has stride 1, the"
+        ]
+        lines += ["others have strides of multiples of 16 bytes. Anything else returns cudaErrorInvalidValue."]
     if launcher.sizes:
         helps = {field.name: field.help for field in op.fields}
         lines += ["The shape, which may be another than the one above:"]

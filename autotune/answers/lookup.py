@@ -21,7 +21,7 @@ from autotune.core.values import Value
 from autotune.core.words import format_ms
 from autotune.families import template as templates
 from autotune.families.catalogue import Families
-from autotune.families.op_ref import OpRef
+from autotune.families.op_ref import load_own
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
@@ -117,10 +117,10 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
             return Families(templates.builtin_templates(name)), name
         return Families((templates.find_template(name, str(template)),)), name
     path = Path(template)
-    own = templates.load_template(path)
-    if op not in {None, own.op}:
-        raise UsageError(f"the template {path} computes {own.op!r}, not {op!r}")
-    own = replace(own, reference=OpRef(own.op, path, reference).resolve().version)
+    computed = templates.load_template(path).op
+    if op not in {None, computed}:
+        raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
+    own = load_own(path, reference)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 

@@ -83,10 +83,10 @@ class ScalarArg:
 
 @dataclass(frozen=True)
 class TensorMapArg:
-    """`const __grid_constant__ TensorMap` by value: a tensor and the box of it that one copy of TMA moves.
+    """`const __grid_constant__ TensorMap` by value: the tensor `name` and the box of it that one copy of TMA moves.
 
-    The contiguous dimension comes first. `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is 128, 64
-    or 32 bytes, 0: none.
+    Dimension i is the tensor's axis `axes[i]`, the contiguous one first. `extents`, `strides`, `box` and `offset` are
+    in elements; `swizzle` is 128, 64 or 32 bytes, 0: none.
     """
 
     name: str
@@ -98,6 +98,7 @@ class TensorMapArg:
     box: tuple[int, ...]
     swizzle: int
     role: Role
+    axes: tuple[int, ...] = ()
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
@@ -125,6 +126,9 @@ class TensorMapArg:
             return f"its box must be 1 to {_TMA_BOX} long and {rows}, got {self.box}"
         return None
 
+
+TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Widths in bytes (0: none) and their numbers in tensor maps, `CUtensorMapSwizzle`."""
 
 _TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
 
