@@ -13,13 +13,14 @@ from typing import Any
 from jinja2.meta import find_undeclared_variables
 
 from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_maps import MapCode, shape_in_cpp
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.families.cpp_parameters import parameter_lists
 from autotune.families.expressions import Expression, make_environment
-from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
+from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace, ZeroSpec
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -112,6 +113,7 @@ class Launcher:
         for name, expression in front.derived:
             self._names[name] = _lazily(expression, self._names)
         self.views: dict[str, str] = {}  # C++ value -> name
+        self.maps: dict[str, MapCode] = {}  # by name
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
         self.checks = tuple(self._checks())
@@ -182,6 +184,10 @@ class Launcher:
     def _argument(self, argument: str, declared: str) -> str:
         if argument.endswith(".view"):
             return self._view(argument.removesuffix(".view"), declared)
+        for spec in self._template.front.tensor_maps:
+            if spec.name == argument:
+                self.maps[argument] = self._map(spec)
+                return argument
         if argument in self._tensors:
             return self._pointer(argument, declared)
         if argument in self._op.scalars(self._problem) or any(s.name == argument for s in self.scratch):
@@ -197,6 +203,26 @@ class Launcher:
             self.views[value] = f"{name}_view" + ("" if f"{name}_view" not in self.views.values() else "_2")
         return self.views[value]
 
+    def _map(self, spec: TensorMapSpec) -> MapCode:
+        workspace = next((w for w in self._template.front.workspaces if w.name == spec.tensor), None)
+        if workspace is not None:
+            sizes = [self._cpp(size) for size in workspace.shape]
+            shape = tuple(text(size) for size in sizes)
+            dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+            factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
+            strides = tuple(" * ".join(factors[axis + 1 :]) or "1" for axis in range(len(shape)))
+        else:
+            found = shape_in_cpp(self._op, self._problem, spec.tensor, self.sizes)
+            if found is None:
+                raise NotInCpp(f"the shape of {spec.tensor} has no C++ form")
+            shape, dtype = found, self._tensors[spec.tensor].dtype
+            strides = tuple(f"{spec.tensor}_strides[{axis}]" for axis in range(len(shape)))
+        axes = spec.axes or tuple(reversed(range(len(shape))))
+        box = [text(self._cpp(size)) for size in spec.box]
+        extents, apart = (tuple(values[axis] for axis in axes) for values in (shape, strides))
+        swizzle = int(text(self._cpp(spec.swizzle)))
+        return MapCode(spec.name, spec.tensor, dtype, extents, apart, (*box, *["1"] * (len(axes) - len(box))), swizzle)
+
     def _pointer(self, name: str, declared: str) -> str:
         """The tensor's pointer; a kernel that declares an input without const gets it so."""
         drops_const = self._tensors[name].role == "input" and not declared.startswith("const ")
@@ -208,10 +234,12 @@ class Launcher:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Tensors in the op's order; those that some kernel takes as a view are strided."""
-        steps = self._template.front.steps
-        views = {a for step in steps if isinstance(step, LaunchSpec) for a in step.args if a.endswith(".view")}
-        return tuple(Parameter(tensor, f"{name}.view" in views) for name, tensor in self._tensors.items())
+        """Tensors in the op's order; those that some kernel takes as a view or a tensor map are strided."""
+        front = self._template.front
+        mapped = {spec.name: spec.tensor for spec in front.tensor_maps}
+        passed = {argument for step in front.steps if isinstance(step, LaunchSpec) for argument in step.args}
+        strided = {a.removesuffix(".view") for a in passed if a.endswith(".view")} | {mapped.get(a) for a in passed}
+        return tuple(Parameter(tensor, name in strided) for name, tensor in self._tensors.items())
 
     @property
     def scalars(self) -> tuple[str, ...]:

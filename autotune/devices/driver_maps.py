@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
-from autotune.core.plan import TensorMapArg
+from autotune.core.plan import TMA_SWIZZLES, TensorMapArg
 
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 _PROMOTE_TO_256_BYTES = 3  # CUtensorMapL2promotion
@@ -26,7 +26,7 @@ def encode_tensor_map(arg: TensorMapArg, address: int) -> bytes:
         ctypes.c_void_p(ctypes.addressof(memory) + start), DTYPES[arg.dtype].tensor_map, rank, ctypes.c_void_p(address),
         (ctypes.c_uint64 * rank)(*arg.extents), (ctypes.c_uint64 * max(1, rank - 1))(*arg.stride_bytes),
         (ctypes.c_uint32 * rank)(*arg.box), (ctypes.c_uint32 * rank)(*[1] * rank),
-        0, _SWIZZLES[arg.swizzle], _PROMOTE_TO_256_BYTES, 0,
+        0, TMA_SWIZZLES[arg.swizzle], _PROMOTE_TO_256_BYTES, 0,
     )  # fmt: skip
     if status != 0:
         raise LaunchError(f"{arg.name}: the driver refuses the tensor map (error {status}) of {arg}")

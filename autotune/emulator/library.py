@@ -73,7 +73,6 @@ class EmulatorLibrary:
         return _failure(result)
 
     def close(self) -> None:
-        """Unload."""
         _ctypes.dlclose(self._library._handle)
 
 
