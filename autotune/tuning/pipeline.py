@@ -165,17 +165,13 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-<<<<<<< HEAD
-            reference = task.templates[job.source.candidate.template].reference
             job.compiler, job.cubin = cubin.compiler, cubin.path
-            job.machine_code = machine_code(cubin.path, plan, reference)
-=======
-            job.compiler, job.cubin = cubin.compiler, cubin.path
->>>>>>> main
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
-            job.resources, job.machine_code = kernel_resources(plan, cubin, spec), machine_code(cubin.path, plan)
+            reference = task.templates[job.source.candidate.template].reference
+            job.machine_code = machine_code(cubin.path, plan, reference)
+            job.resources = kernel_resources(plan, cubin, spec)
             if not task.emulated:
                 verdict, seconds = self._judge(job, cubin, plan)
                 return self._measurement(job, verdict, seconds, verdict.timing)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -106,10 +107,10 @@ def worker() -> Worker:
 @pytest.fixture
 def pipeline(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     monkeypatch.setattr(module, "CubinRequest", Request)
-    monkeypatch.setattr(module, "machine_code", lambda path, plan: "code")
+    monkeypatch.setattr(module, "machine_code", lambda path, plan, reference: "code")
     GATES.clear()
-    unused = cast(Any, None)
-    task = Rendered(unused, unused, PROBLEM, {}, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
+    unused, families = cast(Any, None), cast(Any, {"fam": SimpleNamespace(reference="")})
+    task = Rendered(unused, unused, PROBLEM, families, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
     made = Pipeline(task, cast(WorkerClient, worker), BuildCache(tmp_path), 2)
     yield made
     open_gates()
