@@ -17,27 +17,11 @@ _MOST_SHOWN = 20
 """Findings of one candidate that are printed; all of them are in the JSON."""
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[str | None, typer.Option("--op", help="What is computed [default: forward].")] = None,
-    B: options.BOption = None,
-    NH: options.NHOption = None,
-    NH_kv: options.NHKVOption = None,
-    T: options.TOption = None,
-    T_kv: options.TKVOption = None,
-    HS: options.HSOption = None,
-    dtype: options.DTypeOption = None,
-    causal: options.CausalOption = None,
-    layout: options.LayoutOption = None,
-    M: options.MOption = None,
-    N: options.NOption = None,
-    K: options.KOption = None,
-    mask: options.MaskOption = None,
-    alpha: options.AlphaOption = None,
-    group: options.GroupOption = None,
-    interleaved: options.InterleavedOption = None,
-    arithmetic: options.ArithmeticOption = None,
-    scale: options.ScaleOption = None,
-    settings: options.SetOption = None,
+@options.problem_options()
+def command(  # noqa: PLR0913 - one parameter an option
+    op: options.OpOption = None,
+    *,
+    asked: options.AskedFields,
     template: Annotated[
         str | None,
         typer.Option("--template", help="A shipped family by name, or a file of your own [default: the winner's]."),
@@ -79,14 +63,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     Finds accesses out of bounds, misaligned or of what nobody wrote, races, divergent barriers, wrong warp masks and
     asynchronous copies that are not waited for. Exit code 1 when something was found. Needs no GPU.
     """
-    given = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
-        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
-    }  # fmt: skip
     common: dict[str, Any] = {
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
-        "limit_s": limit_s, **options.field_values(given, settings),
+        "limit_s": limit_s, **asked.values(),
     }  # fmt: skip
     _require_sense(every, set_param, limit)
     if every:

@@ -94,15 +94,11 @@ def _from_database(record: str, db: str | None) -> "tuple[StoredMeasurement, boo
 
 def _shipped(source_hash: str) -> "StoredMeasurement | None":
     """A winner that comes with the package, by the hash that an exported file names."""
-    from autotune.store.records import StoredMeasurement
     from autotune.store.shipped import shipped_winners
 
     for line in shipped_winners():
         if line.source_hash == source_hash:
-            return StoredMeasurement(
-                0, line.identity.name, line.problem, line.candidate, line.source_hash, line.stage, None,
-                line.package_version, line.created_at, line.measurement,
-            )  # fmt: skip
+            return line.stored()
     return None
 
 

@@ -50,6 +50,8 @@ class WorkerClient:
         Raises:
             AutotuneError: what the device raised (DeviceMissing), or the worker did not come up.
         """
+        if self._ended_by_itself():
+            self.stop()
         if self._process is not None and self.opened is not None:
             return self.opened
         self._spawn()
@@ -103,6 +105,10 @@ class WorkerClient:
         self.stop()
         self._keep.close()
         self._log.close()
+
+    def _ended_by_itself(self) -> bool:
+        """Whether the process has ended while nothing was asked of it, which is no verdict on what will be."""
+        return self._process is not None and not self._process.killed and self._process.wait(0.0) is not None
 
     def _spawn(self) -> None:
         keep = self._keep.fileno()

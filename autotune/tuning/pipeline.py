@@ -165,13 +165,13 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-            reference = task.templates[job.source.candidate.template].reference
             job.compiler, job.cubin = cubin.compiler, cubin.path
-            job.machine_code = machine_code(cubin.path, plan, reference)
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
+            reference = task.templates[job.source.candidate.template].reference
             job.resources = kernel_resources(plan, cubin, spec)
+            job.machine_code = machine_code(cubin.path, plan, reference)
             if not task.emulated:
                 verdict, seconds = self._judge(job, cubin, plan)
                 return self._measurement(job, verdict, seconds, verdict.timing)
@@ -212,7 +212,8 @@ class Pipeline:
             job.timing = self._build(request).result().timing
         except (LaunchError, CompileError) as error:
             job.timing = self._task.fallback(job)
-            job.uncounted = f"not counted, so ranked behind all that are: {str(error).splitlines()[0]}"
+            why, _, _ = str(error).partition("\n")
+            job.uncounted = f"not counted, so ranked behind all that are: {why}"
         return job.timing
 
     def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:

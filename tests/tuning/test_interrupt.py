@@ -54,7 +54,8 @@ def test_elsewhere_they_are_what_ctrl_c_is(number: signal.Signals) -> None:
 
 
 def test_other_threads_change_nothing() -> None:
-    before, seen = [signal.getsignal(number) for number in ENDING], []
+    before = [signal.getsignal(number) for number in ENDING]
+    seen: list[object] = []
 
     def search() -> None:
         with interruptible(Search()):
