@@ -170,9 +170,8 @@ class Pipeline:
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
-            reference = task.templates[job.source.candidate.template].reference
-            job.machine_code = machine_code(cubin.path, plan, reference)
             job.resources = kernel_resources(plan, cubin, spec)
+            job.machine_code = machine_code(cubin.path, plan, task.op.version)
             if not task.emulated:
                 verdict, seconds = self._judge(job, cubin, plan)
                 return self._measurement(job, verdict, seconds, verdict.timing)

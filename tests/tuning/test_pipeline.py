@@ -21,6 +21,7 @@ from autotune.devices.messages import Evaluate, Evaluated, Message, Prepare, Rep
 from autotune.families.source import KernelSource
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
 from autotune.tuning import pipeline as module
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Finished
@@ -109,8 +110,10 @@ def pipeline(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "CubinRequest", Request)
     monkeypatch.setattr(module, "machine_code", lambda path, plan, reference: "code")
     GATES.clear()
-    unused, families = cast(Any, None), cast(Any, {"fam": SimpleNamespace(reference="")})
-    task = Rendered(unused, unused, PROBLEM, families, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
+    unused = cast(Any, None)
+    task = Rendered(
+        get_op(PROBLEM.op), unused, PROBLEM, {}, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0
+    )
     made = Pipeline(task, cast(WorkerClient, worker), BuildCache(tmp_path), 2)
     yield made
     open_gates()
