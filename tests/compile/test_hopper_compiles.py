@@ -43,7 +43,7 @@ extern "C" __global__ void multiply(float* out, uint64_t a, uint64_t b)
 """
 
 ALL_WRAPPERS = """
-#include "common/named_barrier.cuh"
+#include "common/ptx/named_barrier.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/mbarrier.cuh"
