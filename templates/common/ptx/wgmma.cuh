@@ -121,6 +121,13 @@ __device__ __forceinline__ void hold_registers(T (&registers)[N])
     }
 }
 
+template <class T, int M, int N>
+__device__ __forceinline__ void hold_registers(T (&registers)[M][N])
+{
+#pragma unroll
+    for (int i = 0; i < M; ++i) hold_registers(registers[i]);
+}
+
 /// Before the first wgmma, and whenever D's or A's registers were written since: name those, they are wgmma's from here on.
 /// Accumulators of products under way must not be named: ptxas would run one product after the other.
 template <class... Registers>
