@@ -229,8 +229,8 @@ class Launcher:
         if axis.by is None:
             return extent, stride
         by = self._cpp(axis.by)
-        factor = by.within(1) if isinstance(by, Code) else str(by)
-        return (text(by), stride) if axis.part == "%" else (f"{extent} / ({text(by)})", f"{stride} * {factor}")
+        factor = by.within(0) if isinstance(by, Code) else str(by)
+        return (text(by), stride) if axis.part == "%" else (f"{extent} / {factor}", f"{stride} * {factor}")
 
     def _pointer(self, name: str, declared: str) -> str:
         """The tensor's pointer; a kernel that declares an input without const gets it so."""

@@ -143,19 +143,16 @@ class _Arguments:
         axes = spec.axes or tuple(MapAxis(axis) for axis in reversed(range(len(shape))))
         box = [size.whole(self._namespace) for size in spec.box]
         swizzle = spec.swizzle.whole(self._namespace)
-        if not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
-            raise TemplateError(
-                f"tensor map {spec.name}: a box {box} does not fit {len(axes)} dimensions; TMA knows 1 to 5"
-            )
-        if swizzle not in TMA_SWIZZLES:
-            raise TemplateError(
-                f"tensor map {spec.name}: swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
-            )
         parts = [sorted(part.part for part in axes if part.axis == axis) for axis in range(len(shape))]
-        if any(found not in ([""], ["%", "//"]) for found in parts) or any(part.axis >= len(shape) for part in axes):
-            raise TemplateError(
-                f"tensor map {spec.name}: its axes are not those of {spec.tensor}, of shape {shape}, each once"
-            )
+        wrong = None
+        if not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
+            wrong = f"a box {box} does not fit {len(axes)} dimensions; TMA knows 1 to {_MOST_AXES}"
+        elif swizzle not in TMA_SWIZZLES:
+            wrong = f"swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
+        elif any(found not in ([""], ["%", "//"]) for found in parts) or any(part.axis >= len(shape) for part in axes):
+            wrong = f"its axes are not those of {spec.tensor}, of shape {shape}, each once"
+        if wrong:
+            raise TemplateError(f"tensor map {spec.name}: {wrong}")
         dimensions = [self._dimension(spec.name, axis, shape) for axis in axes]
         extents = tuple(extent for *_, extent in dimensions)
         apart = tuple(strides[axis] * step for axis, step, _ in dimensions)

@@ -137,7 +137,7 @@ def test_an_export_makes_its_maps_for_any_shape() -> None:
     launcher = Launcher(FAMILY, FORWARD, found.problem, found.source, SPEC)
     assert launcher.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
     q, k = launcher.maps["q_map"], launcher.maps["k_map"]
-    assert q.extents == ("32", "2", "T", "NH / (2)", "B")
+    assert q.extents == ("32", "2", "T", "NH / 2", "B")
     assert q.strides == ("q_strides[3]", "q_strides[1]", "q_strides[2]", "q_strides[1] * 2", "q_strides[0]")
     assert k.extents == ("32", "T_kv", "NH_kv", "B")
     assert k.strides == ("k_strides[3]", "k_strides[2]", "k_strides[1]", "k_strides[0]")
