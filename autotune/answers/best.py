@@ -44,7 +44,6 @@ class Best:
 
     @property
     def config(self) -> dict[str, Value]:
-        """Parameter values by name."""
         return self.candidate.config
 
     @property

@@ -1,5 +1,6 @@
 """The text of an exported file, put together from `templates/export/`."""
 
+import math
 import re
 from typing import Any
 
@@ -20,6 +21,7 @@ from autotune.ops.registry import get_op
 _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
+_INCLUDED = re.compile(r'\s*#\s*(include\s+"|pragma\s+once)')
 _ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 _MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
@@ -63,6 +65,7 @@ def _render(name: str, context: dict[str, Any]) -> str:
 def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
     fields = found.problem.key.partition(" ")[2]
     config = found.candidate.key.partition(" ")[2]
+    own = not found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
     lines = [
         f"{op.name}: {op.summary}",
         "",
@@ -74,16 +77,11 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         f"time:           {_time(found)}",
         f"compile:        {compile_line(file_name, found.device.arch, main)}",
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
-        f"licence:        {_LICENCE if _is_shipped(found) else _OWN_LICENCE}",
+        f"licence:        {_OWN_LICENCE if own else _LICENCE}",
     ]
     if main:
         lines[-2:-2] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines)
-
-
-def _is_shipped(found: Best) -> bool:
-    """Whether the kernels are this project's, not those of a template of one's own."""
-    return found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
 
 
 def _time(found: Best) -> str:
@@ -96,15 +94,11 @@ def _time(found: Best) -> str:
 
 def _kernels(source: KernelSource) -> str:
     """Headers in the order in which they need one another, then the kernels, all without their include lines."""
-    parts = [(include.name, include.text) for include in source.includes]
-    parts.append(("kernels", source.body))
-    code = "".join(f"\n{_RULE.format(name)}\n\n{_without_includes(text)}" for name, text in parts)
-    return f"\n{_MORE_THAN_USED}{code}"
-
-
-def _without_includes(text: str) -> str:
-    lines = [line for line in text.splitlines() if not re.match(r'\s*#\s*(include\s+"|pragma\s+once)', line)]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+    code = []
+    for name, text in (*((include.name, include.text) for include in source.includes), ("kernels", source.body)):
+        kept = "\n".join(line for line in text.splitlines() if not _INCLUDED.match(line))
+        code.append(f"\n{_RULE.format(name)}\n\n" + re.sub(r"\n{3,}", "\n\n", kept).strip("\n") + "\n")
+    return f"\n{_MORE_THAN_USED}{''.join(code)}"
 
 
 def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
@@ -152,7 +146,7 @@ def _step(step: LaunchCode | ZeroCode, launcher: Launcher) -> dict[str, Any]:
 
 def _zeroed(parameter: Parameter) -> dict[str, Any]:
     spec = parameter.spec
-    elements = _product(spec.shape)
+    elements = math.prod(spec.shape)
     names = [f"{spec.name}_strides[{axis}]" for axis in range(len(spec.shape))]
     return {
         "name": spec.name, "ctype": DTYPES[spec.dtype].ctype, "rank": len(spec.shape), "shape": spec.shape,
@@ -234,10 +228,3 @@ def _call(launcher: Launcher) -> list[str]:
             arguments.append(f"{spec.name}_layout.stride" + (f" + {first}" if first else ""))
     scalars = [f"static_cast<float>({name.upper()})" for name in launcher.scalars]
     return [*arguments, *launcher.sizes, *scalars, "workspace.data", "nullptr"]
-
-
-def _product(values: tuple[int, ...]) -> int:
-    product = 1
-    for value in values:
-        product *= value
-    return product

@@ -21,7 +21,7 @@ from autotune.core.values import Value
 from autotune.core.words import format_ms
 from autotune.families import template as templates
 from autotune.families.catalogue import Families
-from autotune.families.op_ref import OpRef
+from autotune.families.op_ref import load_own
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
@@ -81,7 +81,8 @@ def best(
         return known[1]
     families, name = _families(op, template, reference)
     families = families.full_precision() if full_precision else families
-    answer = _find(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
+    finder = _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
+    answer = finder.exact() or finder.nearest() or finder.default()
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -116,10 +117,10 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
             return Families(templates.builtin_templates(name)), name
         return Families((templates.find_template(name, str(template)),)), name
     path = Path(template)
-    own = templates.load_template(path)
-    if op not in {None, own.op}:
-        raise UsageError(f"the template {path} computes {own.op!r}, not {op!r}")
-    own = replace(own, reference=OpRef(own.op, path, reference).resolve().version)
+    computed = templates.load_template(path).op
+    if op not in {None, computed}:
+        raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
+    own = load_own(path, reference)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 
@@ -151,12 +152,9 @@ def _device_spec(device: str | DeviceSpec | None, winners: Winners) -> DeviceSpe
     return present if present is not None and present.name == spec.name else spec
 
 
-def _find(winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> Best:
-    finder = _Finder(winners, families, problem, spec)
-    return finder.exact() or finder.nearest() or finder.default()
-
-
 class _Finder:
+    """Looks for an answer in the order of preference."""
+
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self._problem, self._spec = winners, families, problem, spec
         self._exact_fields = get_op(problem.op).exact_fields
@@ -169,7 +167,8 @@ class _Finder:
         they were kept when it was measured, and cost more than all of a look-up.
         """
         entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
-        for entry in sorted((e for e in entries if e.gpu == self._spec.name), key=_trust):
+        mine = [entry for entry in entries if entry.gpu == self._spec.name]
+        for entry in sorted(mine, key=lambda entry: (entry.kind != "measured", entry.origin != "own")):
             current: Entry | None = entry
             remarks: tuple[str, ...] = ()
             if not self._families.is_current(entry.candidate):
@@ -245,8 +244,3 @@ class _Finder:
             found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
             compiler=entry.compiler, remarks=remarks,
         )  # fmt: skip
-
-
-def _trust(entry: Entry) -> tuple[bool, bool]:
-    """Measured before estimated, the user's own before shipped."""
-    return entry.kind != "measured", entry.origin != "own"

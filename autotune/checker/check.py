@@ -54,7 +54,6 @@ class Checked:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong."""
         return self.trace.findings
 
     @property
@@ -63,7 +62,6 @@ class Checked:
         return not self.error and not self.findings and self.trace.complete
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "template": self.candidate.template,
             "config": self.candidate.config,

@@ -67,25 +67,18 @@ def command(  # noqa: PLR0913 - one parameter an option
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
         "limit_s": limit_s, **asked.values(),
     }  # fmt: skip
-    _require_sense(every, set_param, limit)
-    if every:
-        ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
-    else:
-        ok = _check_one(op, {"params": _params(set_param), "hints": hints, "estimate": estimate, **common}, as_json)
-    if not ok:
-        raise typer.Exit(1)
-
-
-def _require_sense(every: bool, set_param: list[str] | None, limit: int | None) -> None:
     if every and set_param:
         raise UsageError("--set-param names one configuration and --all takes every one: give one of the two")
     if limit is not None and not every:
         raise UsageError(f"--limit {limit} says how many configurations --all takes at most: add --all")
-
-
-def _params(texts: list[str] | None) -> dict[str, Any]:
-    pairs = [options.split_setting(text, "--set-param") for text in texts or ()]
-    return {name: options.parse_value(value) for name, value in pairs}
+    if every:
+        ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
+    else:
+        pairs = [options.split_setting(text, "--set-param") for text in set_param or ()]
+        params = {name: options.parse_value(value) for name, value in pairs}
+        ok = _check_one(op, {"params": params, "hints": hints, "estimate": estimate, **common}, as_json)
+    if not ok:
+        raise typer.Exit(1)
 
 
 def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:

@@ -1,5 +1,6 @@
 """`autotune ladder`: climb the published versions."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,8 +85,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     options = default_options(trials, seed, jobs, emulated, hurried=timeout is not None)
     with open_store(db) as store, ProgressDisplay() as display:
         found = climb(
-            LADDERS[op], problem, opener, options, store, listener=display, announce=_announce, timeout_s=timeout,
-            ask_peers=ask_peers,
+            LADDERS[op], problem, opener, options, store, listener=display, announce=partial(typer.echo, err=True),
+            timeout_s=timeout, ask_peers=ask_peers,
         )  # fmt: skip
     if as_json:
         print_json(found.to_json())
@@ -96,10 +97,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     if found.interrupted:
         return INTERRUPTED
     return 0 if any(rung.ms is not None for rung in found.rungs) else 3
-
-
-def _announce(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _print(found: "Climb") -> None:

@@ -90,9 +90,10 @@ def run(arguments: Sequence[str]) -> int:
     except AutotuneError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
-        message = _sentence(error.format_message())
+        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
         # Empty after a group without a command, whose help has been shown.
-        return _fail(f"{message} (see {_help_of(arguments)})", error.exit_code) if message else error.exit_code
+        return _fail(f"{message} (see autotune{command} --help)", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except SystemExit as error:
@@ -109,15 +110,6 @@ def _invoke(arguments: list[str]) -> int:
     command = typer.main.get_command(build_app(arguments[:1] if known else COMMANDS))
     returned = command.main(arguments, prog_name="autotune", standalone_mode=False)
     return returned if isinstance(returned, int) else 0
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.replace("Value error, ", "").split()).rstrip(".")
-
-
-def _help_of(arguments: Sequence[str]) -> str:
-    command = arguments[0] if arguments and arguments[0] in COMMANDS else ""
-    return " ".join(filter(None, ("autotune", command, "--help")))
 
 
 def _fail(message: str, code: int) -> int:

@@ -108,7 +108,7 @@ def problem_options(*ops: str) -> Callable[[Callable[..., _Result]], Callable[..
 
 
 def _option(name: str, by_op: Mapping[str, Field]) -> inspect.Parameter:
-    flag = "--" + name.replace("_", "-")
+    flag = next(iter(by_op.values())).option
     if all(field.kind == "bool" for field in by_op.values()):
         kind: Any = bool
         flag += f"/--no-{flag[2:]}"

@@ -16,6 +16,7 @@ from autotune.cli.options import (
 from autotune.cli.output import JsonOption, print_json, print_table
 from autotune.core.blas import one_blas_thread
 from autotune.core.values import Value
+from autotune.tuning.samplers import SAMPLERS
 
 if TYPE_CHECKING:
     from autotune.report.results import Asked
@@ -66,9 +67,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             rich_help_panel=_SEARCH,
         ),
     ] = None,
-    sampler: Annotated[
-        str, typer.Option("--sampler", help="tpe, gp, cmaes, random or grid.", rich_help_panel=_SEARCH)
-    ] = "tpe",
+    sampler: Annotated[str, typer.Option("--sampler", help=f"{', '.join(SAMPLERS)}.", rich_help_panel=_SEARCH)] = "tpe",
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,

@@ -34,7 +34,6 @@ class CubinRequest:
     timeout_s: float = 120.0
 
     def build(self, cache: BuildCache) -> Artifact:
-        """`build_cubin` with the request's fields."""
         return build_cubin(self.source, self.arch, cache, timeout_s=self.timeout_s)
 
 

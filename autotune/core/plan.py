@@ -28,7 +28,6 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return self.elements * DTYPES[self.dtype].size
 
 
@@ -158,7 +157,6 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
         return math.prod(self.block)
 
     @property
@@ -180,7 +178,6 @@ class LaunchPlan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The kernel launches among the steps."""
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
     @property

@@ -110,7 +110,6 @@ class Space:
         return (self._at(int(index)) for index in self._valid)
 
     def candidates(self) -> Iterator[Candidate]:
-        """All valid configurations as candidates."""
         return (self.candidate(config) for config in self.configs())
 
     def candidate(self, config: Config) -> Candidate:

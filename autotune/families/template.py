@@ -38,12 +38,10 @@ class Template:
 
     @property
     def op(self) -> str:
-        """The op it computes."""
         return self.front.op
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The tunables, in order."""
         return self.front.parameters
 
     def lists(self, config: Config) -> bool:

@@ -30,7 +30,6 @@ class Peers:
     missing: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "attention": dict(self.attention),
             "products": {key: dict(times) for key, times in self.products.items()},

@@ -77,7 +77,6 @@ class Matmul(Op):
         )
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`alpha`."""
         return {"alpha": float(problem["alpha"])}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
@@ -94,7 +93,6 @@ class Matmul(Op):
         return arrays
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         return {"c": self._product(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:

@@ -40,6 +40,11 @@ class Field:
     help: str = ""
     has_option: bool = True
 
+    @property
+    def option(self) -> str:
+        """`--NH-kv` for `NH_kv`; of a boolean, the one that says yes."""
+        return "--" + self.name.replace("_", "-")
+
     def parse(self, op: str, value: Value) -> Value:
         """The value in the field's type; text from a command line is converted.
 

@@ -35,12 +35,10 @@ class Permute(Op):
         return _tensor(problem, "x", "source", "input"), _tensor(problem, "y", "target", "output")
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         x, _ = self.tensors(problem)
         return {"x": normal(x, seed)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - the same for all
-        """The same values."""
         return {"y": inputs["x"].astype("float64")}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:

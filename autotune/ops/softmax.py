@@ -31,7 +31,6 @@ class RowOp(Op):
     exact_fields = ("dtype", "causal")
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`scale`."""
         return {"scale": float(problem["scale"])}
 
     def _tensor(self, problem: Problem, name: str, role: Role) -> TensorSpec:
@@ -40,7 +39,6 @@ class RowOp(Op):
         return TensorSpec(name, shape, contiguous(shape), problem.dtype, role, name)
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         tensors = [tensor for tensor in self.tensors(problem) if tensor.role == "input"]
         return {tensor.name: normal(tensor, seed + i) for i, tensor in enumerate(tensors)}
 
@@ -98,7 +96,6 @@ class Softmax(RowOp):
         return self._tensor(problem, "scores", "input"), self._tensor(problem, "weights", "output")
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         from autotune.ops import softmax_reference as reference
 
         return {"weights": reference.softmax(inputs["scores"], *self._terms(problem))}
@@ -135,7 +132,6 @@ class SoftmaxBackward(RowOp):
         return {**arrays, "weights": weights.astype(arrays["weights"].dtype)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         return {"d_scores": self._gradient(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:

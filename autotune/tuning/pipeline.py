@@ -165,7 +165,13 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
+<<<<<<< HEAD
+            reference = task.templates[job.source.candidate.template].reference
             job.compiler, job.cubin = cubin.compiler, cubin.path
+            job.machine_code = machine_code(cubin.path, plan, reference)
+=======
+            job.compiler, job.cubin = cubin.compiler, cubin.path
+>>>>>>> main
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
