@@ -85,8 +85,9 @@ class ScalarArg:
 class TensorMapArg:
     """`const __grid_constant__ TensorMap` by value: the tensor `name` and the box of it that one copy of TMA moves.
 
-    Dimension i is the tensor's axis `axes[i]`, the contiguous one first. `extents`, `strides`, `box` and `offset` are
-    in elements; `swizzle` is 128, 64 or 32 bytes, 0: none.
+    Dimensions begin with the contiguous one; `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is
+    128, 64 or 32 bytes, 0: none. `axes` tells for each dimension the tensor's axis, and of how many of that axis'
+    strides its own consists.
     """
 
     name: str
@@ -98,7 +99,7 @@ class TensorMapArg:
     box: tuple[int, ...]
     swizzle: int
     role: Role
-    axes: tuple[int, ...] = ()
+    axes: tuple[tuple[int, int], ...] = ()
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
