@@ -19,13 +19,8 @@ from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.families.cpp_parameters import parameter_lists
-<<<<<<< HEAD
 from autotune.families.expressions import CUDA_TEXT, Expression
-from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace, ZeroSpec
-=======
-from autotune.families.expressions import Expression, make_environment
 from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace, ZeroSpec
->>>>>>> hopper
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
