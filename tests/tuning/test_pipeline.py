@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -106,10 +107,10 @@ def worker() -> Worker:
 @pytest.fixture
 def pipeline(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     monkeypatch.setattr(module, "CubinRequest", Request)
-    monkeypatch.setattr(module, "machine_code", lambda path, plan: "code")
+    monkeypatch.setattr(module, "machine_code", lambda path, plan, reference: "code")
     GATES.clear()
-    unused = cast(Any, None)
-    task = Rendered(unused, unused, PROBLEM, {}, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
+    unused, families = cast(Any, None), cast(Any, {"fam": SimpleNamespace(reference="")})
+    task = Rendered(unused, unused, PROBLEM, families, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
     made = Pipeline(task, cast(WorkerClient, worker), BuildCache(tmp_path), 2)
     yield made
     open_gates()
@@ -143,8 +144,9 @@ def test_the_device_is_fed_in_order_of_arrival(pipeline: Pipeline, worker: Worke
         while name not in [*worker.asked, *["a"] * pipeline.load().waiting]:
             time.sleep(0.01)
     assert worker.asked == ["b"]
-    worker.answers.release(2)
-    assert names(finished(pipeline, 2)) == ["b", "a"]
+    for name in "ba":
+        worker.answers.release()
+        assert names(finished(pipeline, 1)) == [name]
     assert worker.asked == ["b", "a"]
 
 
