@@ -25,7 +25,7 @@ Fields = Mapping[str, Value]
 FAMILIES = tuple(family for op in BUILTIN for family in builtin_templates(op))
 GPU_OF = dict(zip(ARCHITECTURES, ("t4", "a100", "a10", "l4", "h200", "b200", "rtx5090"), strict=True))
 _TRIED_FIRST = ("HS", "dtype")
-_HEAD_SIZES = (64, 128, 32, 96, 192, 256, 80, 40)
+HEAD_SIZES = (64, 128, 32, 96, 192, 256, 80, 40)
 
 
 def name_of(family: Template) -> str:
@@ -101,7 +101,7 @@ def _others(field: Field, base: Fields, turn: int) -> tuple[Any, ...]:
         start = turn % len(field.choices)
         return (*field.choices[start:], *field.choices[:start])
     if field.name == "HS":
-        return _HEAD_SIZES
+        return HEAD_SIZES
     if field.name in ("NH_kv", "T_kv"):
         return (base.get(field.name.removesuffix("_kv"), base[field.name]),)
     return (True, False) if field.kind == "bool" else field.choices

@@ -12,14 +12,14 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_expressions import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.answers.export_maps import MapCode, shape_in_cpp
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.families.cpp_parameters import parameter_lists
-from autotune.families.expressions import Expression, make_environment
+from autotune.families.expressions import CUDA_TEXT, Expression
 from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace, ZeroSpec
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
@@ -28,8 +28,6 @@ from autotune.ops.op import Op
 
 _STATIC_SMEM = 48 * 1024
 """Dynamic shared memory that needs no attribute."""
-
-_ENVIRONMENT = make_environment()
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Launcher:
 
     def _rendered_names(self) -> set[str]:
         """Names the body was rendered with, those behind derived ones included."""
-        names = set(find_undeclared_variables(_ENVIRONMENT.parse(self._template.body)))
+        names = set(find_undeclared_variables(CUDA_TEXT.parse(self._template.body)))
         for name, expression in reversed(self._template.front.derived):
             if name in names:
                 names |= expression.names

@@ -13,7 +13,7 @@ from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
 from autotune.core.words import format_ms
-from autotune.families.expressions import make_environment
+from autotune.families.expressions import CUDA_TEXT, cpp_literal
 from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
@@ -22,7 +22,6 @@ _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
 _INCLUDED = re.compile(r'\s*#\s*(include\s+"|pragma\s+once)')
-_ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 _MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
 _OWN_LICENCE = f"of the kernels, what their author says; of the launcher and of autotune's headers, {_LICENCE}"
@@ -57,7 +56,7 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
 def _render(name: str, context: dict[str, Any]) -> str:
     path = resource_root("templates") / "export" / f"{name}.cu.j2"
     try:
-        return _ENVIRONMENT.from_string(path.read_text(encoding="utf-8")).render(context)
+        return CUDA_TEXT.from_string(path.read_text(encoding="utf-8")).render(context)
     except jinja2.TemplateError as error:
         raise AssertionError(f"{path}: {error}") from error
 
@@ -176,7 +175,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
     fixed = {**problem.fields, **launcher.fixed}
     arguments = (*launcher.sizes, *launcher.scalars)
-    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in arguments]
+    texts = [f"{name}={cpp_literal(value)}" for name, value in fixed.items() if name not in arguments]
     lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
     return lines
 
@@ -190,7 +189,7 @@ def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
     problem, plan = found.problem, found.source.plan
     tensors = [parameter.spec for parameter in launcher.parameters]
     return {
-        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in problem.fields.items()},
+        **problem.fields,
         "problem": problem.key,
         "candidate": found.candidate.key,
         "scale": repr(op.scalars(problem)["scale"]),

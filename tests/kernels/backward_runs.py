@@ -17,7 +17,7 @@ from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.ops.registry import get_op
-from tests.kernels.attention_cases import SPEC
+from tests.every_family import home
 
 BACKWARD = get_op("backward")
 GRADIENTS = ("dq", "dk", "dv")
@@ -29,13 +29,13 @@ View = tuple[NDArray[Any], tuple[int, ...], int]
 
 def default(family: Template, problem: Problem, **values: Value) -> dict[str, Value]:
     """The family's configuration for a problem, some values changed."""
-    return {**Space(family, problem, SPEC).default(), **values}
+    return {**Space(family, problem, home(family)).default(), **values}
 
 
 def dq_variants(family: Template, problem: Problem) -> list[dict[str, Value]]:
     """For each way of accumulating dQ that the problem allows, the valid configuration most like the default."""
     ways = next((p.values for p in family.parameters if p.name == "DQ_ACCUMULATE"), ())
-    space = Space(family, problem, SPEC)
+    space = Space(family, problem, home(family))
     plain, rng = space.default(), np.random.default_rng(0)
     others = [space.sample(rng) for _ in range(2000)] if ways else []
     found = [plain] if not ways else []
@@ -59,12 +59,12 @@ def run(
     cache: BuildCache,
 ) -> Arrays:
     """The gradients, from inputs in the op's own layout except where `views` places a tensor."""
-    source = render(family, problem, config, SPEC)
+    source = render(family, problem, config, home(family))
     tensors = {tensor.name: tensor for tensor in BACKWARD.tensors(problem)}
     placed = {name: views.get(name) or place(inputs[name], tensors[name].strides) for name in inputs}
     placed |= {name: view for name, view in views.items() if name not in inputs}
     plan = moved(source.plan, placed)
-    device = CpuDevice(SPEC, threads=2)
+    device = CpuDevice(home(family), threads=2)
     device.allocate(plan.buffers)
     for buffer in plan.buffers:
         if buffer.name in placed and buffer.name in inputs:
@@ -150,7 +150,7 @@ def one_dout(inputs: Arrays) -> tuple[Arrays, dict[str, View]]:
 def repeats_itself(family: Template, problem: Problem, config: dict[str, Value], cache: BuildCache) -> bool:
     """Whether it claims to; if so, it must."""
     inputs = inputs_of(problem, 7)
-    claim = bool(family.front.deterministic({**problem.fields, **config, "device": SPEC}))
+    claim = bool(family.front.deterministic({**problem.fields, **config, "device": home(family)}))
     if claim:
         first, second = (run(family, problem, config, inputs, {}, cache) for _ in range(2))
         assert all(first[name].tobytes() == second[name].tobytes() for name in GRADIENTS)

@@ -18,7 +18,7 @@ from autotune.families.source import KernelSource
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.ops.registry import get_op
-from tests.kernels.attention_cases import SPEC
+from tests.every_family import home
 
 FORWARD = get_op("forward")
 
@@ -31,14 +31,15 @@ class Run:
 
     def __init__(self, family: Template, problem: Problem, cache: BuildCache, config: Config | None = None) -> None:
         self.family, self.problem = family, problem
-        self.source: KernelSource = render(family, problem, config or Space(family, problem, SPEC).default(), SPEC)
+        spec = home(family)
+        self.source: KernelSource = render(family, problem, config or Space(family, problem, spec).default(), spec)
         self.artifact = build_emulator(self.source, cache)
         self.tensors = {tensor.name: tensor for tensor in FORWARD.tensors(problem)}
 
     def __call__(self, views: Mapping[str, View]) -> dict[str, NDArray[np.float64]]:
         """`out` and `lse`; a view of `out` says where its elements go, inputs are read through theirs."""
         plan = self.placed(views)
-        device = CpuDevice(SPEC, threads=2)
+        device = CpuDevice(home(self.family), threads=2)
         device.allocate(plan.buffers)
         for buffer in plan.buffers:
             if buffer.name in views:

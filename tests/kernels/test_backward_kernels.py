@@ -17,8 +17,8 @@ from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.ops.registry import get_op
-from tests.every_family import dtypes_of, each_family_of, families_of, fitted, name_of, supported
-from tests.kernels.attention_cases import CASES, SPEC, verdict
+from tests.every_family import dtypes_of, each_family_of, families_of, fitted, home, name_of, supported
+from tests.kernels.attention_cases import CASES, verdict
 from tests.kernels.backward_runs import (
     BACKWARD,
     GRADIENTS,
@@ -43,7 +43,7 @@ each_dtype = pytest.mark.parametrize(
     [
         pytest.param(family, dtype, id=f"{name_of(family)}-{dtype}")
         for family in families_of("backward")
-        for dtype in dtypes_of(family, SPEC)
+        for dtype in dtypes_of(family, home(family))
     ],
 )
 
@@ -51,7 +51,7 @@ each_dtype = pytest.mark.parametrize(
 def odd_problem(family: Template, **changed: Any) -> Problem:
     """More keys than queries, in tiles that are cut; fp32 where the family has it."""
     fields: dict[str, Any] = {"B": 2, "NH": 2, "NH_kv": 2, "T": 37, "T_kv": 50, "HS": 64, "dtype": "fp32"}
-    return supported(family, fields | changed, SPEC)
+    return supported(family, fields | changed, home(family))
 
 
 @each_family
@@ -59,10 +59,10 @@ def odd_problem(family: Template, **changed: Any) -> Problem:
 def test_random_configurations_are_right(family: Template, seed: int, cache: BuildCache) -> None:
     rng = np.random.default_rng(seed)
     case = CASES[int(rng.integers(len(CASES)))]
-    problem = fitted(family, case.fields, SPEC, turn=seed)
+    problem = fitted(family, case.fields, home(family), turn=seed)
     assert problem is not None
-    config = dict(Space(family, problem, SPEC).sample(rng))
-    found = verdict(family, problem, config, cache)
+    config = dict(Space(family, problem, home(family)).sample(rng))
+    found = verdict(family, problem, config, cache, home(family))
     assert (found.outcome, found.message) == (Outcome.OK, ""), (problem, config)
 
 
@@ -151,7 +151,7 @@ def test_offsets_past_two_to_the_32(family: Template, cache: BuildCache) -> None
     """
     problem = odd_problem(family, B=1, T=20, T_kv=20)
     config = dq_variants(family, problem)[-1]  # no step that zeroes a buffer
-    source = render(family, problem, config, SPEC)
+    source = render(family, problem, config, home(family))
     tensors = {t.name: t for t in BACKWARD.tensors(problem) if t.name != "lse"}
     inputs = inputs_of(problem, 8)
     dtype = numpy_dtype(problem.dtype)

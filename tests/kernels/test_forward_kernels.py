@@ -12,8 +12,7 @@ from autotune.core.dtypes import numpy_dtype
 from autotune.core.plan import pack_arguments
 from autotune.emulator.library import EmulatorLibrary
 from autotune.families.template import Template
-from tests.every_family import each_family_of, families_of, name_of, supported
-from tests.kernels.attention_cases import SPEC
+from tests.every_family import each_family_of, families_of, home, name_of, supported
 from tests.kernels.forward_runs import (
     FORWARD,
     Run,
@@ -36,7 +35,7 @@ OF_LARGE_SCORES = {"fp32": 1e-3, "fp16": 3e-3, "bf16": 2e-2}
 def odd(request: pytest.FixtureRequest, cache: BuildCache) -> Run:
     """More keys than queries, in tiles that are cut; fp32 where the family has it."""
     fields: dict[str, Any] = {"B": 2, "NH": 2, "NH_kv": 2, "T": 37, "T_kv": 50, "HS": 64, "dtype": "fp32"}
-    return Run(request.param, supported(request.param, fields, SPEC), cache)
+    return Run(request.param, supported(request.param, fields, home(request.param)), cache)
 
 
 def test_odd_strides(odd: Run) -> None:
@@ -61,7 +60,7 @@ def test_nan_beyond_the_valid_rows_does_not_leak(aligned: bool, odd: Run) -> Non
 @each_family_of("forward")
 def test_nan_beyond_the_valid_rows_does_not_leak_without_a_mask(family: Template, cache: BuildCache) -> None:
     fields: dict[str, Any] = {"B": 2, "NH": 2, "NH_kv": 2, "T": 37, "T_kv": 50, "HS": 64, "causal": False}
-    problem = supported(family, fields, SPEC)
+    problem = supported(family, fields, home(family))
     inputs, run = FORWARD.inputs(problem, seed=4), Run(family, problem, cache)
     agree(run(far_apart(inputs, 150)), run.reference(inputs), TOLERANCE[problem.dtype])
 
@@ -94,7 +93,9 @@ def test_nan_and_infinity_in_valid_inputs_come_out(odd: Run) -> None:
 
 def test_repeated_runs_agree_to_the_bit(odd: Run) -> None:
     """Where the family says so."""
-    if odd.family.front.deterministic({**odd.problem.fields, **odd.source.candidate.config, "device": SPEC}):
+    if odd.family.front.deterministic(
+        {**odd.problem.fields, **odd.source.candidate.config, "device": home(odd.family)}
+    ):
         assert_it_repeats_itself(odd)
 
 
