@@ -179,6 +179,10 @@ void begin_store(Region to, uintptr_t from, bool adds, const char* what) {
   if (adds && to.map.rank && to.map.type != 7) fail_here("%s: the emulator adds fp32 alone", what);
   std::vector<StoreGroup>& groups = asynchronous().stores[&self() - self().block->threads];
   if (groups.empty()) groups.emplace_back();
+  // What lies out of the tensor goes nowhere: nobody need have written it.
+  EMULATOR_TRACED(visit_rows(to, chunk_bytes, [&](unsigned at, unsigned char* row, unsigned first, unsigned end, unsigned) {
+    if (row) worker->tracer->check_async_read(exchanged(from + at, swizzle_of(to)) + first, end - first, self().pc);
+  });)
   EMULATOR_TRACED(worker->tracer->async_read_began(from, to.bytes, self().pc);)
   const void* pc = nullptr;
   EMULATOR_TRACED(pc = self().pc;)
