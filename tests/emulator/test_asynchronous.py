@@ -75,6 +75,14 @@ def test_mistakes_that_end_a_launch(before: str, after: str, said: str, cache: B
     assert re.search(said, str(raised.value)), raised.value
 
 
+def test_who_polls_lets_the_copies_go_on(cache: BuildCache) -> None:
+    code = pipelined.CODE
+    for wait in ("mbarrier_wait(full + 8 * stage, parity);", "mbarrier_wait(empty + 8 * stage, parity ^ 1);"):
+        assert code.count(wait) == 1
+        code = code.replace(wait, f"while (!{wait.replace('wait', 'try_wait')[:-1]}) {{}}")
+    assert run(code, cache) < 1e-3
+
+
 LATE = """
 #include "common/ptx/fences.cuh"
 #include "common/ptx/wgmma.cuh"
