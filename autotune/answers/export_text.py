@@ -128,6 +128,9 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         ],
         "documentation": list(_documentation(launcher, op, problem)),
         "checks": launcher.checks,
+        "pointers": [
+            {"name": p.spec.name, "ctype": ctype(p.spec.dtype), "strided": p.strided} for p in launcher.parameters
+        ],
         "zeroes_outputs": launcher.zeroes_outputs,
     }
     return "\n" + _render("launcher", context)

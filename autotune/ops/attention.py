@@ -11,22 +11,24 @@ import numpy as np
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
 from autotune.core.dtypes import epsilon
-from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import Arrays, Field, Op, Rule, contiguous
 
 DTYPES = ("fp16", "bf16", "fp32")
 LAYOUTS = ("bthd", "bhtd", "packed")
+
+LONGEST = 2**30
+"""Positions are 32-bit numbers in kernels, which add two of them, and round them up to whole tiles."""
 
 FIELDS = (
     Field("B", "int", 4, help="batch size"),
     Field("NH", "int", 12, help="query heads"),
     Field("NH_kv", "int", default_from="NH", help="key and value heads (grouped-query attention); default NH"),
-    Field("T", "int", 1024, help="query length"),
-    Field("T_kv", "int", default_from="T", help="key length; default T"),
+    Field("T", "int", 1024, help="query length", maximum=LONGEST),
+    Field("T_kv", "int", default_from="T", help="key length; default T", maximum=LONGEST),
     Field("HS", "int", 64, help="head size", maximum=4096),
     Field("dtype", "choice", "fp16", choices=DTYPES, help="element type"),
     Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
@@ -52,20 +54,17 @@ class Attention(Op):
 
     fields = FIELDS
     exact_fields = ("HS", "dtype", "causal", "layout")
+    positive = ("scale",)
 
-    def check(self, problem: Problem) -> None:
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """NH divisible by NH_kv; packed needs as many keys as queries."""
-        NH, NH_kv = problem.integer("NH"), problem.integer("NH_kv")
-        if NH % NH_kv:
-            raise ProblemError(f"NH={NH} is not divisible by NH_kv={NH_kv}; every key head serves NH/NH_kv query heads")
-        if problem["layout"] == "packed" and problem["T"] != problem["T_kv"]:
-            raise ProblemError(
-                f"layout=packed keeps Q, K and V in one buffer, so T_kv={problem['T_kv']} must equal T={problem['T']}"
-            )
+        grouped = Rule("NH", "divisible", "NH_kv", "every key head serves NH/NH_kv query heads")
+        one_length = Rule("T_kv", "equal", "T", "layout=packed keeps Q, K and V in one buffer")
+        return (grouped, one_length) if problem["layout"] == "packed" else (grouped,)
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`scale` = 1/sqrt(HS)."""
-        return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
+        """`scale` = 1/sqrt(HS), as the float that kernels get: where scores are large, its rounding shows."""
+        return {"scale": float(np.float32(1.0 / math.sqrt(problem.integer("HS"))))}
 
     def arithmetics(self, problem: Problem) -> tuple[str, ...]:
         """In fp32, all there are."""

@@ -24,7 +24,7 @@ from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops import matmul_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import Arrays, Field, Op, Rule, contiguous
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")
@@ -57,10 +57,13 @@ class Matmul(Op):
     exact_fields = ("dtype", "layout", "mask", "arithmetic")
     error_factor = 2.0
 
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:  # noqa: ARG002
+        """Groups are whole."""
+        return (Rule("NH", "divisible", "group", "so many matrices of a share one of b"),)
+
     def check(self, problem: Problem) -> None:
-        """Groups are whole, and tf32 is a way to multiply fp32."""
-        if problem.integer("NH") % problem.integer("group"):
-            raise ProblemError(f"op 'matmul': NH={problem['NH']} is not a multiple of group={problem['group']}")
+        """tf32 is a way to multiply fp32."""
+        super().check(problem)
         if problem["arithmetic"] == "tf32" and problem.dtype != "fp32":
             raise ProblemError(f"op 'matmul': arithmetic=tf32 goes with dtype=fp32, not {problem.dtype}")
 

@@ -84,7 +84,12 @@ def test_steps_may_depend_on_the_shape(make_template: MakeTemplate) -> None:
 
 def test_constraints_on_the_shape_are_checked(make_template: MakeTemplate) -> None:
     made = launcher(make_template, BODY + "// {{ HS }}\n", old='"BLOCK_M % WARPS == 0"', new='"T % BLOCK_M == 0"')
-    assert made.checks == ("T % 32 == 0",)
+    checks = {check.condition: check for check in made.checks}
+    assert (
+        checks["T % 32 == 0"].complaint
+        == "B=%lld, NH=%lld, NH_kv=%lld, T=%lld, T_kv=%lld: rows are dealt to warps evenly (T %% BLOCK_M == 0)"
+    )
+    assert checks["T % 32 == 0"].values == made.sizes
 
 
 def test_outputs_set_to_zero(make_template: MakeTemplate) -> None:
