@@ -34,6 +34,7 @@ dev: $(DEV)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 autotune benchmarks examples
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 

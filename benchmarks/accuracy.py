@@ -205,8 +205,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += 1
             print(f"FAILED {problem.key}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
     text = f"{table(found)}\n\n{summary(found)}\n{failed} problems failed; {time.monotonic() - start:.0f} s\n"
-    (options.out / "accuracy.md").write_text(text)
-    (options.out / "accuracy.json").write_text(json.dumps([_json(one) for one in found], indent=1))
+    (options.out / "accuracy.md").write_text(text, encoding="utf-8")
+    (options.out / "accuracy.json").write_text(json.dumps([_json(one) for one in found], indent=1), encoding="utf-8")
     print(text)
     return failed + sum(not one.passed for one in found)
 

@@ -162,8 +162,8 @@ def main() -> int:
         with open_store(db) as store:
             search_all(wanted, store, options.total, options.trials)
     rows, failed = compare_all(wanted, db)
-    (options.out / "products.json").write_text(json.dumps(rows, indent=1))
-    (options.out / "products.md").write_text(table(rows) + "\n")
+    (options.out / "products.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    (options.out / "products.md").write_text(table(rows) + "\n", encoding="utf-8")
     print(table(rows))
     return failed
 

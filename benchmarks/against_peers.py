@@ -185,9 +185,11 @@ def write(
     keys = [json.dumps(problem.to_json()) for problem in wanted_problems]
     records = [newest[key] for key in keys if key in newest]
     environment = {**device.environment(), **versions()}
-    (folder / "peers.json").write_text(json.dumps({"environment": environment, "rows": records}, indent=1))
+    (folder / "peers.json").write_text(
+        json.dumps({"environment": environment, "rows": records}, indent=1), encoding="utf-8"
+    )
     text = table(records, targets) if records else "nothing was measured"
-    (folder / "peers.md").write_text(text + "\n")
+    (folder / "peers.md").write_text(text + "\n", encoding="utf-8")
     print(text)
 
 

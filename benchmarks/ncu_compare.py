@@ -106,7 +106,9 @@ def prepare(
     (folder / "kernel.cubin").write_bytes(cubin.path.read_bytes())
     images = {n: a.tobytes() for n, a in storage_images(op.tensors(problem), op.inputs(problem, task.seed)).items()}
     (folder / "case.pickle").write_bytes(pickle.dumps((traced.source.plan, images)))
-    (folder / "ours.json").write_text(json.dumps([ours(kernel) for kernel in traced.trace.kernels], indent=1))
+    (folder / "ours.json").write_text(
+        json.dumps([ours(kernel) for kernel in traced.trace.kernels], indent=1), encoding="utf-8"
+    )
     print(f"{folder.name}: {len(traced.trace.kernels)} kernels", flush=True)
 
 
@@ -115,7 +117,9 @@ def compare(folder: Path, ncu: str) -> bool:
     known = _known_metrics(ncu)
     print(f"not known to this ncu: {', '.join(sorted(all_metrics() - known)) or 'none'}")
     found = sorted(path.parent for path in folder.glob("*/ours.json"))
-    mine = [(case.name, kernel) for case in found for kernel in json.loads((case / "ours.json").read_text())]
+    mine = [
+        (case.name, kernel) for case in found for kernel in json.loads((case / "ours.json").read_text(encoding="utf-8"))
+    ]
     theirs = _profile(ncu, found, known)
     if len(theirs) != len(mine):
         raise SystemExit(f"ncu saw {len(theirs)} kernels, we {len(mine)}")

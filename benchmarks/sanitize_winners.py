@@ -130,7 +130,7 @@ def build(subject: Subject, folder: Path) -> Path:
         subprocess.CalledProcessError: nvcc refuses it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "program.cu").write_text(program_text(subject))
+    (folder / "program.cu").write_text(program_text(subject), encoding="utf-8")
     command = compile_line("program.cu", subject.line.identity.spec.arch, main=True).split()
     nvcc = str(find_nvcc(subject.line.identity.spec.arch).path.absolute())
     subprocess.run([nvcc, *command[1:], "-lineinfo"], cwd=folder, check=True, capture_output=True, text=True)
@@ -248,10 +248,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
          "seconds": s.seconds}
         for s in found
     ]  # fmt: skip
-    (options.out / "sanitize.json").write_text(json.dumps(records, indent=1))
+    (options.out / "sanitize.json").write_text(json.dumps(records, indent=1), encoding="utf-8")
     summary = f"{len(found)} candidates, {len(bad)} not clean, {time.monotonic() - start:.0f} s"
     text = f"{table(found)}\n\n{summary}\n"
-    (options.out / "sanitize.md").write_text(text)
+    (options.out / "sanitize.md").write_text(text, encoding="utf-8")
     print(text)
     return len(bad)
 

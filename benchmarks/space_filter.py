@@ -34,7 +34,7 @@ def main() -> None:
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "million.cu.j2"
-        path.write_text("{#---\n" + FRONT.format(params=params) + "---#}\n")
+        path.write_text("{#---\n" + FRONT.format(params=params) + "---#}\n", encoding="utf-8")
         template = load_template(path)
         for _ in range(5):
             start = time.perf_counter()

@@ -260,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no winner on {options.gpu} in these records")
         return 1
     if options.output:
-        options.output.write_text(report(found))
+        options.output.write_text(report(found), encoding="utf-8")
     print(report(found))
     return 0
 

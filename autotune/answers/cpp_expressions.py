@@ -5,7 +5,7 @@ All C++ arithmetic is on `long long`. Values are non-negative, where Python's `/
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,16 @@ def text(value: Known | Code) -> str:
     if isinstance(value, float):
         return f"{value!r}f"
     return str(value)
+
+
+def largest(values: Sequence[Known | Code]) -> Known | Code:
+    """The largest of whole numbers; 0 of none."""
+    known = max((int(value) for value in values if not isinstance(value, Code)), default=0)
+    found: Known | Code = known
+    for value in values:
+        if isinstance(value, Code):
+            found = value if found == 0 else Code(f"{_CALLS['max']}({_code(found).text}, {value.text})")
+    return found
 
 
 class _Translator:

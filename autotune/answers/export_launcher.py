@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, text, to_cpp
+from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
@@ -258,10 +258,7 @@ class Launcher:
     def _own_rules(self) -> Iterator[Check]:
         """What the family supports and its constraints."""
         front = self._template.front
-        smem = [self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)]
-        known = [int(size) for size in smem if not isinstance(size, Code)]
-        varies = NotInCpp("shared memory depends on the shape")
-        self._names["smem"] = max(known, default=0) if len(known) == len(smem) else varies
+        self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         reasons = [(supported, f"the kernels need {supported.text}") for supported in front.supports]
         reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
         for expression, why in reasons:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.cli.streams import degrade_output
 from autotune.core.errors import AutotuneError
 
 COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
+    degrade_output()
     try:
         return _invoke(list(arguments) or ["--help"])
     except AutotuneError as error:

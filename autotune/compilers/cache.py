@@ -93,7 +93,7 @@ class BuildCache:
         """
         folder = self._folder(kind, key)
         try:
-            record = json.loads((folder / _RECORD).read_text())
+            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
             if record.pop("seal") != _seal(record) or record["key"] != key:
                 return None
             artifact = None if record["error"] else _read_artifact(folder, record)
@@ -116,7 +116,7 @@ class BuildCache:
             outcome = _attempt(compile_step, folder)
             record = _record(recipe, key, folder, outcome, time.monotonic() - start)
             record["seal"] = _seal(record)
-            (folder / _RECORD).write_text(json.dumps(record, indent=1))
+            (folder / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
             self._publish(folder, self._folder(recipe.kind, key))
         if isinstance(outcome, CompileError):
             raise outcome
@@ -178,10 +178,10 @@ def write_source(source: KernelSource, folder: Path) -> Path:
     for include in source.includes:
         path = folder / include.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(include.text)
+        path.write_text(include.text, encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / SOURCE_NAME
-    path.write_text(source.code)
+    path.write_text(source.code, encoding="utf-8")
     return path
 
 

@@ -129,7 +129,12 @@ def _probe_gxx(path: Path) -> Compiler | None:
 def _ask(path: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            [str(path.absolute()), *arguments], capture_output=True, text=True, timeout=60, check=False
+            [str(path.absolute()), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -65,7 +65,7 @@ def _arch_macro(arch: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _failure(support: Support, done: Completed) -> CompileError | BuildError:

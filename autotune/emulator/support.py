@@ -95,7 +95,7 @@ def _processor_flags() -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ()
     try:
-        known = Path("/proc/cpuinfo").read_text().split()
+        known = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
         return ()
     return ("-march=x86-64-v3",) if set(known) >= _X86_64_V3 else ()
@@ -136,14 +136,14 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: 
     shutil.rmtree(folder, ignore_errors=True)
     workspace = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n')
+        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n', encoding="utf-8")
         options = (*emulator_flags(traced), *includes)
         plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
         runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
         parts = ("runtime", "trace") if traced else ("runtime",)
         sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
         # As one source: the headers of all take longer than they do.
-        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources))
+        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources), encoding="utf-8")
         _compile([str(compiler.path), *runtime, "-c", "runtime.cpp"], workspace)
         header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
         _compile([str(compiler.path), *options, *header], workspace)

@@ -87,4 +87,4 @@ def _table(names: Sequence[str], cells: Iterable[Sequence[object]]) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

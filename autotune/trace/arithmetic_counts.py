@@ -47,7 +47,7 @@ def code_blocks(binary: Path) -> dict[int, tuple[Instruction, ...]]:
     """
     command = ["objdump", "-d", "--no-show-raw-insn", str(binary)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"cannot disassemble with {command[0]}: {error}; install binutils") from error
     return {start: tuple(found) for start, found in _blocks(done.stdout.splitlines()) if found}
@@ -125,5 +125,5 @@ def _classify(instruction: Instruction, lines: Lines) -> tuple[str, int]:
 
 @lru_cache(maxsize=1)
 def _line_of_fused_sum() -> int:
-    lines = (EMULATOR / "include" / "emulator" / "half.hpp").read_text().splitlines()
+    lines = (EMULATOR / "include" / "emulator" / "half.hpp").read_text(encoding="utf-8").splitlines()
     return next(number for number, text in enumerate(lines, 1) if "double sum = p + c;" in text)

@@ -55,7 +55,9 @@ def call_site(return_address: int) -> int:
 
 def _run(command: list[str], text: str) -> str:
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(
+            command, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"cannot look up source lines with {command[0]}: {error}; install binutils") from error
     return done.stdout

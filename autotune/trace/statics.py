@@ -29,7 +29,14 @@ def shared_variables(binary: Path) -> tuple[SharedVariable, ...]:
         BuildError: `readelf`, which comes with the compiler, is missing or failed.
     """
     try:
-        done = subprocess.run(["readelf", "-sW", str(binary)], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            ["readelf", "-sW", str(binary)],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise BuildError(f"cannot read symbols with readelf: {error}; install binutils") from error
     found = [

@@ -6,6 +6,10 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+/// The key head of a head of the queries, without a division. `inverse`: 2^40 divided by the number of heads that share a
+/// key head, rounded up. Exact while the product of that number and of all heads is under 2^40.
+__device__ __forceinline__ int key_head(int head, long long inverse) { return static_cast<int>(head * inverse >> 40); }
+
 /// The rows that blocks with one key head share out: the queries of one head; or, PACKED, those of all the heads that
 /// share the key head, the heads of a query next to each other: row = query * group + head. So keys and values are
 /// read once for the group, and a tile is full although queries are few.
@@ -15,9 +19,9 @@ struct RowMap {
     int group;  // heads
     int count;  // rows
 
-    /// `head`: of the queries; PACKED: of the keys.
-    __device__ __forceinline__ RowMap(int head, int NH, int NH_kv, int T)
-        : first_head(PACKED ? head * (NH / NH_kv) : head), group(PACKED ? NH / NH_kv : 1), count(T * group)
+    /// `head`: of the queries; PACKED: of the keys, each of which `group_` heads share.
+    __device__ __forceinline__ RowMap(int head, int group_, int T)
+        : first_head(PACKED ? head * group_ : head), group(PACKED ? group_ : 1), count(T * group)
     {
     }
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune.answers.best import Best
@@ -76,19 +77,35 @@ def test_compiles_without_warnings(
     assert f"autotune_{op}".encode() in built.read_bytes()
 
 
-@pytest.mark.parametrize(("op", "family"), list(families(*ATTENTION)))
+OTHER_SHAPE = {"B": 3, "NH": 6, "NH_kv": 2, "T": 100, "T_kv": 333, "M": 100, "N": 333, "K": 77, "group": 3}
+
+
+@pytest.mark.parametrize(("op", "family"), list(families(*op_names())))
 def test_one_file_for_many_shapes(op: str, family: str) -> None:
-    """The launcher takes the shape as arguments, so kernels and launcher are the same for two shapes."""
-    texts = []
-    for fields in ({"B": 4, "T": 1024}, {"B": 3, "NH": 6, "NH_kv": 2, "T": 100, "T_kv": 333}):
-        found = answer(op, family, "h200", fields) or answer(op, family, "h200", {**fields, "dtype": "fp32"})
-        assert found is not None
-        code = re.sub(r"//[^\n]*", "", export_text(found, "x.cu", main=False))
-        assert '#include "' not in code
-        assert "#pragma once" not in code
-        assert "long long B, long long NH, long long NH_kv, long long T, long long T_kv" in code
-        texts.append(code)
-    assert texts[0] == texts[1]
+    """Shapes are arguments: of one configuration, kernels and launcher are the same for two shapes."""
+    fields, exact = get_op(op).fields, get_op(op).exact_fields
+    shape = [field.name for field in fields if field.kind == "int" and field.name not in exact]
+    found = answer(op, family, "h200", {}) or answer(op, family, "h200", {"dtype": "fp32"})
+    assert found is not None
+    assert found.template is not None
+    other = get_op(op).problem(**{**found.problem.fields, **{name: OTHER_SHAPE[name] for name in shape}})
+    assert all(other[name] != found.problem[name] for name in shape)
+
+    spaces = [Space(found.template, problem, found.device) for problem in (found.problem, other)]
+    rng = np.random.default_rng(0)
+    configs = [spaces[0].default(), spaces[1].default(), *(spaces[1].sample(rng) for _ in range(6))]
+    tried = [config for config in configs if all(space.contains(config) for space in spaces)]
+    assert tried
+    for config in tried:
+        texts = []
+        for problem, space in zip((found.problem, other), spaces, strict=True):
+            exported = replace(found, problem=problem, candidate=space.candidate(config))
+            code = re.sub(r"//[^\n]*", "", export_text(exported, "x.cu", main=False))
+            assert '#include "' not in code
+            assert "#pragma once" not in code
+            assert ", ".join(f"long long {name}" for name in shape) in code
+            texts.append(code)
+        assert texts[0] == texts[1], config
 
 
 def test_the_header_says_what_the_file_is() -> None:

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          7418c2ee7405b9f1
+// hash:          bb2a671abd323764
 
 #include "common/async_copy.cuh"
 #include "common/exp2_polynomial.cuh"
@@ -20,7 +20,6 @@
 using element = __half;
 
 constexpr int HS = 64;
-constexpr int GROUP = 1;               // heads that share a key head
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
 constexpr int WARPS_D = 1;              // that have the same rows: parts of the keys of S, of the columns of O
@@ -251,7 +250,7 @@ __device__ __forceinline__ void write_rows(const View<element, 4>& out, const Ro
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
                   View<element, 4> out, float* __restrict__ lse,
-                  int NH, int NH_kv, int T, int T_kv, float scale)
+                  int NH, int NH_kv, int group, long long group_inverse, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char* const q_tile = smem;
@@ -259,11 +258,11 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
     const unsigned matrix = blockIdx.x;
-    const int batch = matrix / (PACK_HEADS ? NH / GROUP : NH);
-    const int head = matrix % (PACK_HEADS ? NH / GROUP : NH);
+    const int batch = matrix / (PACK_HEADS ? NH_kv : NH);
+    const int head = matrix % (PACK_HEADS ? NH_kv : NH);
     const int block = gridDim.y - 1 - blockIdx.y;
-    const int head_kv = PACK_HEADS ? head : head / GROUP;
-    const RowMap<PACK_HEADS> map(head, NH, NH_kv, T);
+    const RowMap<PACK_HEADS> map(head, group, T);
+    const int head_kv = PACK_HEADS ? head : key_head(head, group_inverse);
     const int row_begin = block * BLOCK_M;
     const int row_end = min(row_begin + BLOCK_M, map.count);
 
@@ -363,4 +362,4 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=65536 (q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)
+// launch attention_forward grid=(48, 8, 1) block=(128, 1, 1) smem=65536 (q, k, v, out, lse, NH, NH_kv, GROUP, GROUP_INVERSE, T, T_kv, scale)
