@@ -111,6 +111,18 @@ class Attention(Op):
         sides = {name: 1 if name in ("k", "v", "dk", "dv") else group for name in arrays}
         return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
 
+    def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
+        """NaN in rows of queries without a key, and in the last key and value, unless the last query is the only one."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        for name in by_query:
+            hidden[name][:, :, :first] = np.nan
+        if problem.integer("T") - first > 1:
+            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = np.nan, np.nan
+        return hidden
+
     def _pairs(self, problem: Problem) -> float:
         """(query, key) pairs in all heads by the field's convention: T·T_kv, halved when causal."""
         pairs = problem.integer("B") * problem.integer("NH") * problem.integer("T") * problem.integer("T_kv")
@@ -161,6 +173,10 @@ class Forward(Attention):
         """Standard normal q, k, v."""
         return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
 
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, and in the last key and value, which the last query alone sees when causal."""
+        return self._hide(problem, inputs, ("q",))
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
         return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
@@ -197,6 +213,21 @@ class Backward(Attention):
         out = forward["out"].astype(arrays["q"].dtype)
         return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32), "dout": normal(dout, seed + 3)}
 
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, in the last key and value, which the last query alone sees when causal, and in
+        the first query that sees a key, which sees the fewest."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        hidden["q"][:, :, : first + 1], hidden["dout"][:, :, :first], hidden["out"][:, :, :first] = (
+            np.nan,
+            np.nan,
+            np.nan,
+        )
+        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = np.nan, np.nan
+        return hidden
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
         return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
@@ -212,9 +243,12 @@ class Backward(Attention):
         Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
         dK they add up like a random walk over the queries.
         """
-        norms = [np.linalg.norm(inputs[n].astype(np.float64), axis=-1).max(initial=0.0) for n in ("dout", "v")]
+        largest = {
+            n: np.nan_to_num(inputs[n].astype(np.float64), posinf=0.0, neginf=0.0) for n in ("q", "k", "v", "dout")
+        }
+        norms = [np.linalg.norm(largest[n], axis=-1).max(initial=0.0) for n in ("dout", "v")]
         rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
-        q, k = (float(np.abs(inputs[name].astype(np.float64)).max(initial=0.0)) for name in ("q", "k"))
+        q, k = (float(np.abs(largest[name]).max(initial=0.0)) for name in ("q", "k"))
         queries = problem.integer("T") * problem.integer("NH") / problem.integer("NH_kv")
         return {"dq": rounding * k, "dk": rounding * q * math.sqrt(queries)}
 

@@ -205,6 +205,10 @@ class Op(ABC):
         """The smaller problem that the emulator executes in its place."""
         return problem
 
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - most ops hide nothing
+        """The same inputs with NaN where few results depend on it, or none: it must not reach the others."""
+        return inputs
+
     def units(self, problem: Problem) -> int:  # noqa: ARG002
         """Into how many independent pieces a result can be checked."""
         return 1

@@ -27,9 +27,11 @@ int main()
     const long long rows[4] = {64, 32, 32, 1};
     float* f = reinterpret_cast<float*>(memory);
     auto* e = reinterpret_cast<__half*>(memory);
-    const auto call = [&](__half* q, __half* v, const long long* strides, float* lse, long long B, long long NH, long long NH_kv,
-                          long long T, float scale, void* workspace) {
-        const int status = autotune_forward(q, rows, e, rows, v, strides, e, rows, lse, B, NH, NH_kv, T, 3, scale, workspace, nullptr);
+    using size = long long;
+    const auto call = [&](__half* q, __half* v, const size* strides, float* lse, size B, size NH, size NH_kv, size T,
+                          float scale, void* workspace) {
+        const int status = autotune_forward(q, rows, e, rows, v, strides, e, rows, lse, B, NH, NH_kv, T, 3, scale,
+                                            workspace, nullptr);
         std::printf("%d %s\n", status, autotune_forward_error());
     };
     __half* odd = reinterpret_cast<__half*>(memory + 1);
