@@ -43,7 +43,8 @@ def forward(
         b, h, kv = place
         keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
         for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
-            dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
+            with np.errstate(invalid="ignore"):
+                dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
             scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
             visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
             out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], visible, low_precision, product)
@@ -94,7 +95,9 @@ def backward(
         keys, values = k[b, kv].astype(compute), inputs["v"][b, kv].astype(compute)
         for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
             queries, dout = q[b, h, rows].astype(compute), inputs["dout"][b, h, rows].astype(compute)
-            scores = _scores(product(queries, keys[:seen].T), scale, causal, rows, q.shape[2], k.shape[2])
+            with np.errstate(invalid="ignore"):
+                dots = product(queries, keys[:seen].T)
+            scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
             visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
             p = _probabilities(scores, inputs["lse"][b, h, rows].astype(compute))
             with np.errstate(invalid="ignore"):
@@ -133,7 +136,7 @@ def _visible(rows: slice, seen: int, T: int, T_kv: int, causal: bool) -> NDArray
 
 def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):
-        p: NDArray[Any] = np.exp(scores - lse[:, None])
+        p: NDArray[Any] = np.exp(np.minimum(scores - lse[:, None], 0))  # no more than 1: the log-sum-exp is rounded
     p[np.isneginf(lse)] = 0
     return p
 

@@ -17,6 +17,14 @@ constexpr float LARGEST_SCORE = 1048576.0f;
 
 __device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
 
+/// What a kernel of the backward pass subtracts from scores in place of a row's log-sum-exp: +inf, which makes all weights
+/// 0, for a row without keys, and NaN where it is beyond `limit` in base 2.
+__device__ __forceinline__ float trusted_log_sum(float log_sum, float limit = LARGEST_SCORE)
+{
+    if (log_sum == minus_infinity()) return -minus_infinity();
+    return fabsf(log_sum) > limit * LN_2 && is_finite(log_sum) ? not_a_number() : log_sum;
+}
+
 template <class T>
 __device__ __forceinline__ View<const T, 4> read_only(const View<T, 4>& tensor)
 {
@@ -159,6 +167,7 @@ struct ExactGradients {
                                                           exact_row(k, b, h / group, key), k.stride[3]);
         const double log_sum = log_sums[(static_cast<long long>(b) * NH + h) * scores.T + query];
         p = log_sum == minus_infinity() ? 0.0 : exp(score - log_sum);
+        if (p > 1.0) p = 1.0;  // the log-sum-exp is rounded
         const double dp = exact_dot<HS>(own_dout, dout.stride[3], exact_row(v, b, h / group, key), v.stride[3]);
         ds = p * (dp - exact_dot<HS>(own_dout, dout.stride[3], exact_row(out, b, h, query), out.stride[3]));
     }
