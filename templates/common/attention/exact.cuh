@@ -5,10 +5,11 @@
 // infinite afterwards only where it really is. Rows that are right cost one look at their elements.
 #pragma once
 
-#include "common/reduce.cuh"
-#include "common/score.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/reduce.cuh"
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e38f; }
 

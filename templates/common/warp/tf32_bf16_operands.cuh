@@ -1,4 +1,4 @@
-// fp32 on tensor cores by two instructions in place of the three of mma_tf32.cuh (sm_80 and later): big·big in tf32, and
+// fp32 on tensor cores by two instructions in place of the three of tf32_operands.cuh (sm_80 and later): big·big in tf32, and
 // both small products in one of bf16, which is twice as deep and takes as long.
 //
 // A small factor stands for the bits from the 12th on, and its product needs few of them: with the 8 of bf16, rounded,
@@ -9,8 +9,10 @@
 
 #include <cstdint>
 
-#include "common/mma.cuh"
-#include "common/mma_tf32.cuh"
+#include "common/ptx/mma.cuh"
+#include "common/ptx/mma_tf32.cuh"
+#include "common/types.cuh"
+#include "common/warp/tf32_operands.cuh"
 
 __device__ __forceinline__ uint32_t pack_bf16(uint32_t low, uint32_t high)
 {

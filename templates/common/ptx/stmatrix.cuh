@@ -5,7 +5,7 @@
 // elements (l / 4, 2 * (l % 4)) and (l / 4, 2 * (l % 4) + 1) of matrix i, the first in the low half: ldmatrix, backwards.
 #pragma once
 
-#include "common/shared_tile.cuh"
+#include "common/ptx/shared_address.cuh"
 
 __device__ __forceinline__ void stmatrix(SharedAddress row, const uint32_t (&from)[4])
 {

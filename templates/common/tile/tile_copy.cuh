@@ -1,8 +1,9 @@
-// Copies of tiles of a (B, NH, T, HS) tensor's matrices to shared memory, by all threads of a block.
+// Copies of tiles of a (B, NH, T, HS) tensor's matrices to shared memory and back, by all threads of a block.
 #pragma once
 
-#include "common/async_copy.cuh"
-#include "common/shared_tile.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/tile/shared_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -13,7 +14,7 @@ struct TileCopier {
     static constexpr int COL_PASS = Tile::SPAN * 8 <= THREADS ? Tile::SPAN : THREADS / 8;  // chunks of a row at a time
     static constexpr int ROW_PASS = THREADS / COL_PASS;  // a multiple of 8, after which chunks lie alike
 
-    int offset = computed_once(Tile::offset(threadIdx.x / COL_PASS, threadIdx.x % COL_PASS));  // of the first chunk
+    int offset = opaque(Tile::offset(threadIdx.x / COL_PASS, threadIdx.x % COL_PASS));  // of the first chunk
 
     __device__ __forceinline__ int row() const { return static_cast<unsigned>(offset) / Tile::ROW_BYTES; }
 
@@ -63,3 +64,24 @@ struct TileCopier {
         }
     }
 };
+
+/// Writes the first `rows` of a tile's ROWS rows to a matrix; called by all THREADS threads.
+template <class T, class Tile, int ROWS, int THREADS>
+__device__ __forceinline__ void write_rows(T* to, const View<T, 4>& tensor, int rows, const unsigned char* tile)
+{
+    const bool vectors = allows_vectors<8>(tensor);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {
+        const int row = i / Tile::CHUNKS;
+        const int chunk = i % Tile::CHUNKS;
+        if (row >= rows) break;
+        const auto part = *reinterpret_cast<const Vector<T, 8>*>(tile + Tile::offset(row, chunk));
+        T* const result = to + row * tensor.stride[2] + chunk * 8 * tensor.stride[3];
+        if (vectors) {
+            *reinterpret_cast<Vector<T, 8>*>(result) = part;
+        } else {
+#pragma unroll
+            for (int e = 0; e < 8; ++e) result[e * tensor.stride[3]] = part.at[e];
+        }
+    }
+}

@@ -2,17 +2,7 @@
 // Range reduction after Cody and Waite (1980); the idea of sharing exponentials out is FlashAttention-4's (2025).
 #pragma once
 
-/// max(x, bound), or NaN where x is NaN.
-__device__ __forceinline__ float at_least(float x, float bound)
-{
-#if !defined(AUTOTUNE_EMULATOR) && __CUDA_ARCH__ >= 800
-    float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
-    return y;
-#else
-    return x < bound ? bound : x;
-#endif
-}
+#include "common/ptx/arithmetic.cuh"
 
 /// 2^x for x up to 127, -infinity and NaN included, from a polynomial of degree 3, 4 or 5.
 ///

@@ -2,7 +2,7 @@
 // asks this header which keys a query sees, so that a new kind of score is written once.
 #pragma once
 
-#include "common/softmax.cuh"
+#include "common/attention/softmax.cuh"
 
 /// Scores of one (batch, head) matrix: T queries by T_kv keys. A causal mask is aligned bottom-right: query i sees
 /// key j if j <= i + T_kv - T, so the last query sees every key and the first T - T_kv queries may see none.

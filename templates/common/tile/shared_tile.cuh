@@ -2,29 +2,6 @@
 // bank conflict.
 #pragma once
 
-#include <cstdint>
-
-#ifdef AUTOTUNE_EMULATOR
-using SharedAddress = uintptr_t;  // one address space there
-#else
-using SharedAddress = uint32_t;  // an offset into the block's shared memory, as PTX wants it
-#endif
-
-__device__ __forceinline__ SharedAddress shared_address(const void* pointer)
-{
-    return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
-}
-
-/// x, computed once. Left to itself the compiler reads the thread's number and computes what follows from it again
-/// wherever it is used, even in loops, which saves registers and costs more time than it seems.
-__device__ __forceinline__ int computed_once(int x)
-{
-#ifndef AUTOTUNE_EMULATOR
-    asm volatile("" : "+r"(x));
-#endif
-    return x;
-}
-
 /// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
 /// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
 /// still meet in pairs), or rows are a chunk longer.
@@ -58,3 +35,6 @@ struct SharedTile {
         return (address ^ (by % SPAN * 16)) + by / SPAN * SPAN * 16;
     }
 };
+
+template <int COLS, bool SWIZZLED>
+using FloatTile = SharedTile<COLS, SWIZZLED, 4>;

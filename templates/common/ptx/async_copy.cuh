@@ -3,7 +3,7 @@
 // `wait_for_copies<N>` all but its latest N groups have arrived, and other threads see them after a barrier.
 #pragma once
 
-#include "common/shared_tile.cuh"
+#include "common/ptx/shared_address.cuh"
 
 #ifdef AUTOTUNE_EMULATOR
 

@@ -4,13 +4,10 @@
 // whose elements go to different products.
 #pragma once
 
-#include "common/ldmatrix.cuh"
-#include "common/mma_tf32.cuh"
-#include "common/shared_tile.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/tile/shared_tile.cuh"
 #include "common/types.cuh"
-
-template <int COLS, bool SWIZZLED>
-using FloatTile = SharedTile<COLS, SWIZZLED, 4>;
+#include "common/warp/tf32_operands.cuh"
 
 /// This lane's place in 8 rows of a FloatTile that are read as B operands, 8 deep: column g of rows 2t and 2t + 1 (the
 /// order in which D is an A operand, mma_tf32.cuh). A warp's read meets no bank conflict.
@@ -18,7 +15,7 @@ template <class Tile>
 struct DeepFloats {
     static_assert(!Tile::SWIZZLED || Tile::SPAN == 8, "neighbouring rows exchange chunks differently");
 
-    int even = computed_once(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
+    int even = opaque(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 16) + threadIdx.x / 4 % 4 * 4);
 
     /// From the place in row 2t to that in row 2t + 1.
     __device__ __forceinline__ int odd() const { return (Tile::SWIZZLED ? even ^ 16 : even) + Tile::ROW_BYTES; }
@@ -40,8 +37,8 @@ struct DeepRows {
     static constexpr int OPERANDS = 4;  // of 8 columns each, from one read
     static constexpr int COLS = 32;     // of all of them
 
-    int even = computed_once(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 4));
-    int odd = computed_once(Tile::offset(threadIdx.x % 4 * 2 + 1, threadIdx.x % 32 / 4));
+    int even = opaque(Tile::offset(threadIdx.x % 4 * 2, threadIdx.x % 32 / 4));
+    int odd = opaque(Tile::offset(threadIdx.x % 4 * 2 + 1, threadIdx.x % 32 / 4));
 
     /// Columns 32 * group to 32 * group + 31 of the rows from `rows` on, the address of a multiple of 8 rows of a tile.
     /// Column n of operand j is column 4n + j of them, so that a lane's D of operands 0 to 3 is 8 neighbouring columns

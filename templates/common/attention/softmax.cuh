@@ -2,22 +2,12 @@
 // instruction. Online form after Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 #pragma once
 
+#include "common/ptx/arithmetic.cuh"
+
 constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-/// 2^x to two units in the last place, in one instruction; results under 2^-126 become 0.
-__device__ __forceinline__ float exp2_fast(float x)
-{
-#ifdef AUTOTUNE_EMULATOR
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
 
 /// One row of an online softmax over scores in base 2. NaN scores become NaN sums, not maxima.
 struct OnlineRow {

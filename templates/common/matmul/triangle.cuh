@@ -2,7 +2,7 @@
 // triangular operand leaves, and how results are written.
 #pragma once
 
-#include "common/row_access.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

@@ -1,8 +1,8 @@
 // Which query and which head a row of a block's tile of queries belongs to.
 #pragma once
 
-#include "common/async_copy.cuh"
-#include "common/shared_tile.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/tile/shared_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

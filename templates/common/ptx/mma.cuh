@@ -11,22 +11,6 @@
 
 #include "common/types.cuh"
 
-/// Two floats rounded to T, `low` in the low half.
-template <class T>
-__device__ __forceinline__ uint32_t pack(float low, float high);
-template <>
-__device__ __forceinline__ uint32_t pack<__half>(float low, float high)
-{
-    const __half2 both = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&both);
-}
-template <>
-__device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
-{
-    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&both);
-}
-
 #ifdef AUTOTUNE_EMULATOR
 
 struct MmaLane {

@@ -1,11 +1,11 @@
 // Tiles of strided matrices on their way into shared memory and out of it, for products on tensor cores.
 #pragma once
 
-#include "common/async_copy.cuh"
-#include "common/matrix_product.cuh"
-#include "common/mma.cuh"
-#include "common/row_access.cuh"
-#include "common/shared_tile.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/matmul/triangle.cuh"
+#include "common/ptx/mma.cuh"
+#include "common/tile/row_access.cuh"
+#include "common/tile/shared_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
