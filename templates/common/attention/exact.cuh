@@ -52,13 +52,16 @@ __device__ __forceinline__ double exact_dot(const T* a, long long a_stride, cons
     return sum;
 }
 
+/// Of the warp; blocks may have two dimensions.
+__device__ __forceinline__ int own_lane() { return (threadIdx.y * blockDim.x + threadIdx.x) % 32; }
+
 /// Whether a row of HS elements is finite; for a whole warp.
 template <int HS, class T>
 __device__ __forceinline__ bool row_is_finite(const T* row, long long stride)
 {
     bool finite = true;
 #pragma unroll 1
-    for (int d = threadIdx.x % 32; d < HS; d += 32) finite = finite && is_finite(to_float(row[d * stride]));
+    for (int d = own_lane(); d < HS; d += 32) finite = finite && is_finite(to_float(row[d * stride]));
     return __all_sync(ALL_LANES, finite);
 }
 
@@ -87,7 +90,7 @@ struct ExactForward {
         double maximum = lowest;  // of this lane's keys
         double sum = 0.0;
 #pragma unroll 1
-        for (int key = threadIdx.x % 32; __any_sync(ALL_LANES, key < seen); key += 32) {
+        for (int key = own_lane(); __any_sync(ALL_LANES, key < seen); key += 32) {
             if (key < seen) {
                 const double score_here = score(b, h, query, key);
                 const double raised = fmax(maximum, score_here);
@@ -115,7 +118,7 @@ struct ExactForward {
         double result = 0.0;
 #pragma unroll 1
         for (int first = 0; first < seen; first += 32) {
-            const int key = first + threadIdx.x % 32;
+            const int key = first + own_lane();
             double weight = 0.0;
             if (key < seen && log_sum > minus_infinity()) weight = exp(score(b, h, query, key) - log_sum);
 #pragma unroll 1
@@ -136,10 +139,10 @@ struct ExactForward {
         if (row_is_finite<HS>(row, out.stride[3])) return;
         const double log_sum = log_sum_exp(b, h, query);
         __syncwarp();  // all of the warp have looked
-        if (threadIdx.x % 32 == 0)
+        if (own_lane() == 0)
             log_sums[(static_cast<long long>(b) * NH + h) * scores.T + query] = static_cast<float>(log_sum);
 #pragma unroll 1
-        for (int d = threadIdx.x % 32; __any_sync(ALL_LANES, d < HS); d += 32) {
+        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS); d += 32) {
             const double result = column(b, h, query, log_sum, d);
             if (d < HS) row[d * out.stride[3]] = from_float<T>(static_cast<float>(result));
         }
@@ -182,7 +185,7 @@ struct ExactGradients {
         for (int first = 0; first < seen; first += 32) {
             double p = 0.0;
             double ds = 0.0;
-            if (first + static_cast<int>(threadIdx.x % 32) < seen) pair(b, h, query, first + threadIdx.x % 32, p, ds);
+            if (first + own_lane() < seen) pair(b, h, query, first + own_lane(), p, ds);
 #pragma unroll 1
             for (int j = 0; j < min(32, seen - first); ++j) {
                 const double ds_there = __shfl_sync(ALL_LANES, ds, j);
@@ -202,7 +205,7 @@ struct ExactGradients {
         if (row_is_finite<HS>(row, dq.stride[3])) return;
         __syncwarp();  // all of the warp have looked
 #pragma unroll 1
-        for (int d = threadIdx.x % 32; __any_sync(ALL_LANES, d < HS); d += 32) {
+        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS); d += 32) {
             const double result = query_column(b, h, query, d);
             if (d < HS) row[d * dq.stride[3]] = from_float<Result>(static_cast<float>(result));
         }
@@ -218,7 +221,7 @@ struct ExactGradients {
             for (int first = scores.first_query(key); first < scores.T; first += 32) {
                 double p = 0.0;
                 double ds = 0.0;
-                if (first + static_cast<int>(threadIdx.x % 32) < scores.T) pair(b, h, first + threadIdx.x % 32, key, p, ds);
+                if (first + own_lane() < scores.T) pair(b, h, first + own_lane(), key, p, ds);
 #pragma unroll 1
                 for (int i = 0; i < min(32, scores.T - first); ++i) {
                     const double p_there = __shfl_sync(ALL_LANES, p, i);
@@ -240,7 +243,7 @@ struct ExactGradients {
         if (row_is_finite<HS>(row, gradient.stride[3])) return;
         __syncwarp();  // all of the warp have looked
 #pragma unroll 1
-        for (int d = threadIdx.x % 32; __any_sync(ALL_LANES, d < HS); d += 32) {
+        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS); d += 32) {
             double of_dk;
             double of_dv;
             key_column(b, h_kv, key, d, of_dk, of_dv);
