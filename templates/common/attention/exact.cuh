@@ -7,6 +7,7 @@
 
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
+#include "common/ptx/opaque.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp/reduce.cuh"
@@ -52,8 +53,11 @@ __device__ __forceinline__ double exact_dot(const T* a, long long a_stride, cons
     return sum;
 }
 
-/// Of the warp; blocks may have two dimensions.
-__device__ __forceinline__ int own_lane() { return (threadIdx.y * blockDim.x + threadIdx.x) % 32; }
+/// Of the warp; blocks may have two dimensions. Computed anew: nothing is kept for this file while a kernel does its work.
+__device__ __forceinline__ int own_lane()
+{
+    return (threadIdx.y * blockDim.x + static_cast<unsigned>(opaque(threadIdx.x))) % 32;
+}
 
 /// Whether a row of HS elements is finite; for a whole warp.
 template <int HS, class T>
