@@ -106,7 +106,8 @@ def test_one_key_gives_its_value_whatever_the_score(family: Template, dtype: str
     problem = op.problem(**fields)
     inputs.pop("dout")
     got = run(family, problem, default(family, problem), inputs, cache)
-    np.testing.assert_array_equal(got["out"], np.broadcast_to(inputs["v"], got["out"].shape).astype(np.float64))
+    value = np.broadcast_to(inputs["v"], got["out"].shape).astype(np.float64)
+    np.testing.assert_allclose(got["out"], value, rtol=4e-6 if dtype == "fp32" else 0)
     with np.errstate(over="ignore"):
         exact = op.reference(problem, inputs)["lse"].astype(np.float32)
     np.testing.assert_allclose(got["lse"].astype(np.float32), exact, rtol=2e-6)
