@@ -88,7 +88,9 @@ def verdict(template: Template, problem: Problem, config: Config, cache: BuildCa
     op = get_op(problem.op)
     device = CpuDevice(SPEC, threads=2)
     try:
-        return Bench(device, op, expect(op, problem, seed=1, hidden_nan=True)).evaluate(build_emulator(source, cache), source.plan, None)
+        return Bench(device, op, expect(op, problem, seed=1, hidden_nan=True)).evaluate(
+            build_emulator(source, cache), source.plan, None
+        )
     finally:
         device.close()
 

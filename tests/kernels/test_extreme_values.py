@@ -56,7 +56,9 @@ def some_configs(family: Template, problem: Problem) -> list[dict[str, Value]]:
     return [dict(space.default()), *(dict(space.sample(random)) for _ in range(2))]
 
 
-def run(family: Template, problem: Problem, config: Config, inputs: Mapping[str, NDArray[Any]], cache: BuildCache) -> Arrays:
+def run(
+    family: Template, problem: Problem, config: Config, inputs: Mapping[str, NDArray[Any]], cache: BuildCache
+) -> Arrays:
     """The outputs, in float64."""
     source, tensors = render(family, problem, config, SPEC), get_op(problem.op).tensors(problem)
     device = CpuDevice(SPEC, threads=2)
@@ -87,7 +89,16 @@ def agree(got: Arrays, expected: Arrays, dtype: str, where: Any = ...) -> None:
 
 def _one_key(dtype: str, rows: int = 1) -> tuple[dict[str, Any], Arrays]:
     """A batch for every huge value; all queries see the one key."""
-    fields = {"B": len(HUGE[dtype]), "NH": 1, "NH_kv": 1, "T": rows, "T_kv": 1, "HS": 64, "dtype": dtype, "causal": False}
+    fields = {
+        "B": len(HUGE[dtype]),
+        "NH": 1,
+        "NH_kv": 1,
+        "T": rows,
+        "T_kv": 1,
+        "HS": 64,
+        "dtype": dtype,
+        "causal": False,
+    }
     sizes = np.array(HUGE[dtype]).reshape(-1, 1, 1, 1)
     random = np.random.default_rng(5)
     kind = numpy_dtype(dtype)
