@@ -112,7 +112,7 @@ class Attention(Op):
         return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
 
     def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
-        """NaN in rows of queries without a key, and in the last key and value, unless the last query is the only one."""
+        """NaN where queries see no key, and in the last key and value unless the last query is the only one."""
         if not problem["causal"]:
             return inputs
         hidden = {name: array.copy() for name, array in inputs.items()}

@@ -219,3 +219,23 @@ def test_hidden_positions_do_not_leak(family: Template, dtype: str, cache: Build
         whole = op.reference(problem, inputs)
         for name in whole:
             np.testing.assert_array_equal(np.isnan(got[name]), np.isnan(whole[name]), err_msg=name)
+
+
+@pytest.mark.parametrize("family", builtin_templates("matmul"), ids=lambda family: family.name)
+@pytest.mark.parametrize(("mask", "layout"), [("a_lower", "nn"), ("a_upper", "tn")])
+def test_what_a_triangle_leaves_out_does_not_leak(family: Template, mask: str, layout: str, cache: BuildCache) -> None:
+    op = get_op("matmul")
+    problem = op.problem(B=1, NH=2, M=70, N=40, K=90, mask=mask, layout=layout, dtype="fp16")
+    inputs = op.inputs(problem, seed=3)
+    clean = op.reference(problem, inputs)["c"]
+    rows = slice(60, None) if mask == "a_lower" else slice(0, 30)
+    inputs["b"][0, 0, rows], inputs["b"][0, 1, rows, 7] = np.nan, np.inf
+    untouched = slice(0, 40) if mask == "a_lower" else slice(10, None)
+    expected = op.reference(problem, inputs)["c"]
+    np.testing.assert_allclose(expected[:, :, untouched], clean[:, :, untouched], rtol=1e-12, atol=1e-12)
+    for config in (
+        Space(family, problem, SPEC).default(),
+        Space(family, problem, SPEC).sample(np.random.default_rng(1)),
+    ):
+        got = run(family, problem, dict(config), inputs, cache)["c"]
+        np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-2)

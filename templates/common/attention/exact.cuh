@@ -12,8 +12,6 @@
 #include "common/view.cuh"
 #include "common/warp/reduce.cuh"
 
-__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e38f; }
-
 /// Of scores beyond this, in base 2, neighbouring floats lie further apart than 2^-4: kernels leave such rows to this file.
 constexpr float LARGEST_SCORE = 1048576.0f;
 
