@@ -15,13 +15,10 @@ from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, Rule, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
 DTYPES = ("fp16", "bf16", "fp32")
 LAYOUTS = ("bthd", "bhtd", "packed")
-
-LONGEST = 2**30
-"""Positions are 32-bit numbers in kernels, which add two of them, and round them up to whole tiles."""
 
 FIELDS = (
     Field("B", "int", 4, help="batch size"),

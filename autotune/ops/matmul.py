@@ -24,7 +24,7 @@ from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops import matmul_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, Rule, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")
@@ -43,9 +43,9 @@ class Matmul(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="matrices per batch entry (attention's heads)"),
-        Field("M", "int", 1024, help="rows of A and C"),
-        Field("N", "int", 1024, help="columns of B and C"),
-        Field("K", "int", 64, help="columns of A, rows of B"),
+        Field("M", "int", 1024, help="rows of A and C", maximum=LONGEST),
+        Field("N", "int", 1024, help="columns of B and C", maximum=LONGEST),
+        Field("K", "int", 64, help="columns of A, rows of B", maximum=LONGEST),
         Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
         Field("layout", "choice", "nt", choices=LAYOUTS, help="A and B as they are (n) or stored transposed (t)"),
         Field("mask", "choice", "none", choices=MASKS, help="triangle that matters"),

@@ -17,6 +17,9 @@ from autotune.core.values import DTYPE_SIZE, Value
 
 Arrays = dict[str, NDArray[Any]]
 
+LONGEST = 2**30
+"""The largest length of a built-in op: positions are 32-bit numbers in kernels, which add two and round up to whole tiles."""
+
 
 @dataclass(frozen=True)
 class Field:

@@ -14,7 +14,7 @@ from autotune.core.problem import Problem
 from autotune.core.values import DTYPE_SIZE
 from autotune.ops import softmax_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, contiguous
 
 _EMULATED_ELEMENTS = 2**21
 """Scores that the emulator takes through a row-wise kernel in about a second."""
@@ -26,8 +26,8 @@ class RowOp(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="heads"),
-        Field("T", "int", 1024, help="query length: rows"),
-        Field("T_kv", "int", default_from="T", help="key length: columns; default T"),
+        Field("T", "int", 1024, help="query length: rows", maximum=LONGEST),
+        Field("T_kv", "int", default_from="T", help="key length: columns; default T", maximum=LONGEST),
         Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
         Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
         Field("scale", "float", 0.125, help="factor of the scores"),
