@@ -18,7 +18,7 @@ from autotune.core.values import DTYPE_SIZE, Value
 Arrays = dict[str, NDArray[Any]]
 
 LONGEST = 2**30
-"""The largest length of a built-in op: positions are 32-bit numbers in kernels, which add two and round up to whole tiles."""
+"""The largest length of a built-in op: positions are 32 bits in kernels, which add two and round up to whole tiles."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["best", "--op", "a" * 3000], "unknown op"),
         (["best", "--op", "../forward"], "unknown op '../forward'"),
         (["export", "--op", "a" * 3000], "unknown op"),
-        (["best", "--op", "forward", "--T", "9" * 30], "must be at most 2147483647"),
+        (["best", "--op", "forward", "--T", "9" * 30], "must be at most 1073741824"),
         (["best", "--op", "softmax", "--scale", "1e400"], "is not a finite number"),
         (["list", "trials", "--limit", "9" * 30], "less than or equal to 2147483647"),
         (["search", "--op", "forward", "--timeout", "inf"], "timeout=inf must be more than 0 seconds, and finite"),
