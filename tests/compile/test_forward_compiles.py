@@ -27,7 +27,7 @@ def compile_strictly(source: KernelSource, arch: str, folder: Path) -> str:
     """What nvcc says when warnings are errors; empty but for ptxas' report when all is well."""
     for include in source.includes:
         path = folder / include.name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(include.text)
     (folder / "kernel.cu").write_text(source.code)
     strict = ["-Werror", "all-warnings", "-Xcompiler", "-Wall", "-cubin", f"-arch={arch}", "-o", "kernel.cubin"]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.compilers.cache import BuildCache
 from autotune.core.dtypes import numpy_dtype
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value
 from autotune.devices.emulated import CpuDevice
@@ -19,7 +20,7 @@ from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
 from autotune.ops.expected import storage_images, tensor_view
 from autotune.ops.registry import get_op
-from tests.kernels.attention_cases import SPEC
+from tests.kernels.attention_cases import SPEC, verdict
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -219,6 +220,17 @@ def test_hidden_positions_do_not_leak(family: Template, dtype: str, cache: Build
         whole = op.reference(problem, inputs)
         for name in whole:
             np.testing.assert_array_equal(np.isnan(got[name]), np.isnan(whole[name]), err_msg=name)
+
+
+@each_backward
+def test_hidden_positions_of_wide_heads(family: Template, dtype: str, cache: BuildCache) -> None:
+    """Where accumulators fill the registers, another kernel may have the rows that are computed again."""
+    problem = get_op("backward").problem(B=1, NH=2, NH_kv=1, T=40, T_kv=50, HS=256, dtype=dtype, causal=True)
+    if family.why_unsupported(problem, SPEC) is not None:
+        assert family.name == "flash_tf32x3"
+        problem = problem.replace(HS=128)
+    found = verdict(family, problem, default(family, problem), cache)
+    assert (found.outcome, found.message) == (Outcome.OK, "")
 
 
 @pytest.mark.parametrize("family", builtin_templates("matmul"), ids=lambda family: family.name)
