@@ -44,7 +44,7 @@ def test_right_kernels_pass(op: str, case: str, tmp_path: Path) -> None:
 SABOTAGE = {
     "a wrong scale": (", scale);", ", scale * 1.01f);"),
     "half the output": ("host::ceil_div(T_kv, ", "host::ceil_div(T_kv / 2, "),
-    "nothing written": ("if (B < 1", "return cudaSuccess; if (B < 1"),
+    "nothing written": ("if (!(B >= 1", "return cudaSuccess; if (!(B >= 1"),
 }
 
 
