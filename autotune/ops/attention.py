@@ -6,18 +6,15 @@ which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
 """
 
 import math
-
-import numpy as np
+import struct
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
-from autotune.core.dtypes import epsilon
+from autotune.core.dtypes import OPERAND_DTYPES, epsilon
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
 from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
-DTYPES = ("fp16", "bf16", "fp32")
 LAYOUTS = ("bthd", "bhtd", "packed")
 
 FIELDS = (
@@ -27,8 +24,8 @@ FIELDS = (
     Field("T", "int", 1024, help="query length", maximum=LONGEST),
     Field("T_kv", "int", default_from="T", help="key length; default T", maximum=LONGEST),
     Field("HS", "int", 64, help="head size", maximum=4096),
-    Field("dtype", "choice", "fp16", choices=DTYPES, help="element type"),
-    Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
+    Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
+    Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )
 
@@ -61,7 +58,8 @@ class Attention(Op):
 
     def scalars(self, problem: Problem) -> dict[str, float]:
         """`scale` = 1/sqrt(HS), as the float that kernels get: where scores are large, its rounding shows."""
-        return {"scale": float(np.float32(1.0 / math.sqrt(problem.integer("HS"))))}
+        (scale,) = struct.unpack("f", struct.pack("f", 1.0 / math.sqrt(problem.integer("HS"))))
+        return {"scale": scale}
 
     def arithmetics(self, problem: Problem) -> tuple[str, ...]:
         """In fp32, all there are."""
@@ -115,9 +113,9 @@ class Attention(Op):
         hidden = {name: array.copy() for name, array in inputs.items()}
         first = max(0, problem.integer("T") - problem.integer("T_kv"))
         for name in by_query:
-            hidden[name][:, :, :first] = np.nan
+            hidden[name][:, :, :first] = math.nan
         if problem.integer("T") - first > 1:
-            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = np.nan, np.nan
+            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
         return hidden
 
     def _pairs(self, problem: Problem) -> float:
@@ -176,10 +174,14 @@ class Forward(Attention):
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and O rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.forward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
@@ -203,6 +205,10 @@ class Backward(Attention):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal q, k, v, dout; out and lse from a float32 forward pass, rounded as stored."""
+        import numpy as np
+
+        from autotune.ops import attention_reference as reference
+
         arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
         scale = self.scalars(problem)["scale"]
         forward = reference.forward(arrays, bool(problem["causal"]), scale, low_precision="fp32")
@@ -217,20 +223,21 @@ class Backward(Attention):
             return inputs
         hidden = {name: array.copy() for name, array in inputs.items()}
         first = max(0, problem.integer("T") - problem.integer("T_kv"))
-        hidden["q"][:, :, : first + 1], hidden["dout"][:, :, :first], hidden["out"][:, :, :first] = (
-            np.nan,
-            np.nan,
-            np.nan,
-        )
-        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = np.nan, np.nan
+        for name, hides in (("q", first + 1), ("dout", first), ("out", first)):
+            hidden[name][:, :, :hides] = math.nan
+        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
         return hidden
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and dS rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
@@ -240,6 +247,8 @@ class Backward(Attention):
         Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
         dK they add up like a random walk over the queries.
         """
+        import numpy as np
+
         largest = {
             n: np.nan_to_num(inputs[n].astype(np.float64), posinf=0.0, neginf=0.0) for n in ("q", "k", "v", "dout")
         }

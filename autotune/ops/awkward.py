@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
 from autotune.ops.op import Op
@@ -13,7 +14,7 @@ Fields = Mapping[str, Any]
 _LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
 
 
-DTYPES, SIZES = ("fp16", "bf16", "fp32"), (64, 128, 32, 96, 40, 256)
+SIZES = (64, 128, 32, 96, 40, 256)
 
 
 def _attention() -> Iterator[Fields]:
@@ -24,7 +25,11 @@ def _attention() -> Iterator[Fields]:
             heads = {"B": 1, "NH": 1, "NH_kv": 1}
         for causal in (True, False):
             layout = layouts[i % 3] if T_kv == T else layouts[i % 2]
-            kind = {"dtype": DTYPES[(i + causal) % 3], "layout": layout, "HS": SIZES[(i + 2 * causal) % len(SIZES)]}
+            kind = {
+                "dtype": OPERAND_DTYPES[(i + causal) % 3],
+                "layout": layout,
+                "HS": SIZES[(i + 2 * causal) % len(SIZES)],
+            }
             yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
 
 
@@ -42,7 +47,7 @@ def _products() -> Iterator[Fields]:
 def _rows() -> Iterator[Fields]:
     for i, (T, T_kv) in enumerate(_LENGTHS):
         for causal in (True, False):
-            dtype = DTYPES[(i + causal) % 3]
+            dtype = OPERAND_DTYPES[(i + causal) % 3]
             heads = 1 if T * T_kv > 10**5 else 2
             yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
 

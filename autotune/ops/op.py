@@ -3,19 +3,22 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 
-Arrays = dict[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
 
 LONGEST = 2**30
 """The largest length of a built-in op: positions are 32 bits in kernels, which add two and round up to whole tiles."""
@@ -25,7 +28,10 @@ LONGEST = 2**30
 class Field:
     """One field of an op's problems.
 
-    `default_from` names another field whose value is the default (NH_kv takes NH's).
+    Attributes:
+        default_from: another field whose value is the default (NH_kv takes NH's).
+        help: what it is, in lower case; of the command line's option too.
+        has_option: whether the command line has `--name`; not where that means something else there (`--set` does).
     """
 
     name: str
@@ -36,6 +42,12 @@ class Field:
     minimum: int = 1
     maximum: int = 2**31 - 1
     help: str = ""
+    has_option: bool = True
+
+    @property
+    def option(self) -> str:
+        """`--NH-kv` for `NH_kv`; of a boolean, the one that says yes."""
+        return "--" + self.name.replace("_", "-")
 
     def parse(self, op: str, value: Value) -> Value:
         """The value in the field's type; text from a command line is converted.
@@ -43,48 +55,31 @@ class Field:
         Raises:
             ProblemError: it is not one.
         """
+        said = f"op {op!r}: {self.name}={value!r}"
         if self.kind == "choice":
-            return self._choice(op, value)
+            if value not in self.choices:
+                raise ProblemError(f"{said} is not one of {', '.join(self.choices)}")
+            return str(value)
+        if self.kind == "bool":
+            known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+            if str(value).lower() not in known:
+                raise ProblemError(f"{said} is neither true nor false")
+            return known[str(value).lower()]
+        number: object = value
+        if isinstance(value, str):
+            with suppress(ValueError):
+                number = float(value) if self.kind == "float" else int(value)
         if self.kind == "float":
-            return self._float(op, value)
-        return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
-
-    def _choice(self, op: str, value: Value) -> str:
-        if value not in self.choices:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not one of {', '.join(self.choices)}")
-        return str(value)
-
-    def _bool(self, op: str, value: Value) -> bool:
-        known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-        text = str(value).lower()
-        if text not in known:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
-        return known[text]
-
-    def _float(self, op: str, value: Value) -> float:
-        try:
-            number = float("nan") if isinstance(value, bool) else float(value)
-        except ValueError:
-            number = float("nan")
-        if not math.isfinite(number):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a finite number")
-        return number
-
-    def _int(self, op: str, value: Value) -> int:
-        number = _whole(value)
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
-        if not self.minimum <= number <= self.maximum:
-            limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
+            if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
+                raise ProblemError(f"{said} is not a finite number")
+            return float(number)
+        if isinstance(number, bool) or not isinstance(number, Integral):
+            raise ProblemError(f"{said} is not a whole number")
+        whole = int(number)
+        if not self.minimum <= whole <= self.maximum:
+            limit = f"at least {self.minimum}" if whole < self.minimum else f"at most {self.maximum}"
             raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
-        return int(number)
-
-
-def _whole(value: Value) -> Value:
-    try:
-        return int(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+        return whole
 
 
 @dataclass(frozen=True)
@@ -202,7 +197,7 @@ class Op(ABC):
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
-        return float(sum(np.prod(t.shape) * DTYPE_SIZE[t.dtype] for t in self.tensors(problem)))
+        return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
 
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""

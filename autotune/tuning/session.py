@@ -14,7 +14,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient
-from autotune.devices.factory import CpuOpener, DeviceOpener
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
@@ -32,7 +32,7 @@ from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.result import SearchResult
-from autotune.tuning.samplers import SAMPLERS, make_strategy
+from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
 
 STARTUP = 10
@@ -66,8 +66,7 @@ class Options:
         Raises:
             UsageError: an unknown sampler, or a number below what makes sense.
         """
-        if self.sampler not in SAMPLERS:
-            raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
+        require_sampler(self.sampler)
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
             if value is not None and not least <= value <= _LARGEST:
                 raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
@@ -79,7 +78,7 @@ class Options:
         """Trials and time; a grid is walked to its end unless told otherwise."""
         if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
             return Budget(self.trials, self.timeout_s)
-        return Budget(40, 150.0) if isinstance(opener, CpuOpener) else Budget(100, None)
+        return Budget(40, 150.0) if opener.estimates else Budget(100, None)
 
 
 @dataclass
@@ -123,7 +122,7 @@ class Session:
         )  # fmt: skip
 
     def _first(self) -> tuple[Candidate, ...]:
-        """What each family suggests, its default, and what won nearby."""
+        """The starts of each family, its default, and what won nearby."""
         exact = get_op(self.records.problem.op).exact_fields
         return (*self.families.starts(), *neighbours(self.records, self.families, exact))
 
@@ -150,7 +149,7 @@ class Session:
         return final + [entry for entry in ranked if entry.candidate not in played]
 
     def _report(self, engine: Engine, phase: Phase) -> None:
-        best = self.ledger.best
+        best = self.ledger.best if self.ledger.best is not None and self.ledger.best.counted else None
         self.listener(
             Progress(
                 self.records.problem, self.records.identity.name, self.records.identity.spec.title, phase,

@@ -4,6 +4,7 @@
 #include "emulator/barrier.hpp"
 #include "emulator/warp.hpp"
 #include "hooks.hpp"
+#include "proxy.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -40,6 +41,8 @@ Thread* next_thread(Block& block, Stack* reuse) {
     return thread;
   }
   if (!block.ready.first && block.gathering.first) end_gathering(block);
+  while (!block.ready.first && block.threads_alive && make_oldest_load(block)) {
+  }
   return block.ready.pop();
 }
 
@@ -47,17 +50,6 @@ void resume(Thread* thread, Context& from) {
   thread->state = State::ready;
   *thread->block->current = thread;
   switch_context(from, thread->stack->context);
-}
-
-// The running thread has put itself into some queue: go on with another one, return when this one is resumed.
-void suspend(Thread& thread) {
-  Thread* next = next_thread(*thread.block, nullptr);
-  if (!next) deadlock(*thread.block);
-  if (next == &thread) {
-    thread.state = State::ready;
-    return;
-  }
-  resume(next, thread.stack->context);
 }
 
 void complete(Barrier& barrier, Block& block) {
@@ -129,8 +121,10 @@ void leave_warp(Thread& thread) {
 
 void leave_block(Thread& thread) {
   Block& block = *thread.block;
+  if (block.worker->asynchronous) finish_stores(thread);
   thread.state = State::done;
   --block.threads_alive;
+  if (block.worker->asynchronous && block.threads_alive == 0) check_nothing_under_way(block);
   for (unsigned rest = block.barriers_waited_at; rest; rest &= rest - 1) {
     Barrier& barrier = block.barriers[__builtin_ctz(rest)];
     if (!barrier.expected && is_complete(barrier, block)) complete(barrier, block);
@@ -139,6 +133,16 @@ void leave_block(Thread& thread) {
 }
 
 }  // namespace
+
+void suspend(Thread& thread) {
+  Thread* next = next_thread(*thread.block, nullptr);
+  if (!next) deadlock(*thread.block);
+  if (next == &thread) {
+    thread.state = State::ready;
+    return;
+  }
+  resume(next, thread.stack->context);
+}
 
 Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const char* name, Place place) {
   Thread& thread = self();
@@ -204,8 +208,11 @@ uint32_t active_lanes(Place place) {
 
 void yield() {
   Thread& thread = self();
-  if (thread.block->worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
-  thread.block->ready.push(&thread);
+  Block& block = *thread.block;
+  if (block.worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
+  // Who polls must not keep the copies waiting that it polls for.
+  if (!block.ready.first || ++block.yields % 64 == 0) make_oldest_load(block);
+  block.ready.push(&thread);
   suspend(thread);
 }
 

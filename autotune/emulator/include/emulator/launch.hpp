@@ -85,6 +85,8 @@ struct Result {
 extern "C" {
 // Ends with an entry whose name is null; made by the translation unit.
 extern const emulator::Entry emulator_entries[] __attribute__((visibility("hidden")));
+// Of dynamic shared memory: the largest that a kernel declares, at least 16.
+extern const size_t emulator_shared_alignment __attribute__((visibility("hidden")));
 
 __attribute__((visibility("default"))) int emulator_launch(
     const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, const void* arguments,

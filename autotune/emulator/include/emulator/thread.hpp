@@ -25,7 +25,7 @@ struct Place {
 
 #define EMULATOR_HERE ::emulator::Place::here()
 
-enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, gathering, done };
+enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, at_mbarrier, at_wgmma, gathering, done };
 
 struct Thread {
   uint3 index;
@@ -36,7 +36,7 @@ struct Thread {
   Thread* next;  // in the queue it waits in
   State state;
   const char* waits_in;  // "__syncthreads"
-  uint32_t waits_mask;   // of a warp operation; result of a gathering
+  uint32_t waits_mask;   // of a warp operation; result of a gathering; number and parity of an mbarrier
   Place place;
 #ifdef EMULATOR_TRACE
   const void* pc;  // where it called what it waits in
@@ -115,6 +115,7 @@ struct Block {
   Worker* worker;
   Thread** current;  // the OS thread's `emulator::current`: looking that up costs a call
   unsigned polls;  // atomic operations that may be part of a waiting loop
+  unsigned yields;
 };
 
 extern __thread Thread* current __attribute__((visibility("hidden")));
@@ -129,5 +130,8 @@ inline unsigned char* dynamic_shared() { return self().block->shared; }
 
 // Lets the block's other threads go on: for loops that wait for another thread.
 void yield();
+
+// The calling thread has put itself into some queue: others go on until it is taken out again.
+void suspend(Thread& thread);
 
 }  // namespace emulator
