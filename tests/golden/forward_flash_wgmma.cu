@@ -2,15 +2,17 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=256 BLOCK_N=64 STAGES=4 PING_PONG=True OUT_APART=True PERSISTENT=True MIN_BLOCKS=1 PACK_HEADS=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          cd661c0fdc7ea552
+// hash:          26a6f6ddae56ff9c
 
 #include "common/attention/accumulator_rows.cuh"
+#include "common/attention/exact.cuh"
 #include "common/attention/ring.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/steps.cuh"
 #include "common/attention/work_order.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/mbarrier.cuh"
+#include "common/ptx/mma.cuh"
 #include "common/ptx/named_barrier.cuh"
 #include "common/ptx/opaque.cuh"
 #include "common/ptx/registers.cuh"
@@ -49,17 +51,19 @@ using Place = RingPlace<STAGES>;
 
 enum NamedBarrier { TURN = 1, MEET = TURN + WARP_GROUPS };  // one each a warp group
 
-/// A block's shared memory: tiles of Q, K and V, perhaps of O, then the barriers.
+/// A block's shared memory: tiles of Q, K and V, perhaps of O, then the barriers, and whether a warp's rows are finite.
 struct Shared {
     SharedAddress q, k, v, out;
     RingBarriers<1> queries;  // of the first warp group; the others' follow
     RingBarriers<STAGES> keys, values;
+    unsigned* wrong;  // of each warp: not 0 where its rows are not finite
 
-    __device__ __forceinline__ Shared(SharedAddress start)
-        : q(start), k(q + WARP_GROUPS * Rows::BYTES), v(k + STAGES * Keys::BYTES),
+    __device__ __forceinline__ Shared(unsigned char* smem)
+        : q(shared_address(smem)), k(q + WARP_GROUPS * Rows::BYTES), v(k + STAGES * Keys::BYTES),
           out(OUT_APART ? v + STAGES * Keys::BYTES : q),
           queries{v + STAGES * Keys::BYTES + OUT_APART * WARP_GROUPS * Rows::BYTES},
-          keys{queries.first + WARP_GROUPS * RingBarriers<1>::BYTES}, values{keys.first + RingBarriers<STAGES>::BYTES}
+          keys{queries.first + WARP_GROUPS * RingBarriers<1>::BYTES}, values{keys.first + RingBarriers<STAGES>::BYTES},
+          wrong(reinterpret_cast<unsigned*>(smem + (values.first + RingBarriers<STAGES>::BYTES - q)))
     {
     }
 
@@ -225,14 +229,16 @@ struct Consumer {
         values.advance();
     }
 
-    /// This thread's rows of O, scaled, by way of shared memory.
-    __device__ __forceinline__ void store_out(const TensorMap& map, const float (&o)[COLS / 2],
+    /// This thread's rows of O, scaled, by way of shared memory. Returns whether all rows of the group are finite; if not, they
+    /// have been written when it returns.
+    __device__ __forceinline__ bool store_out(const TensorMap& map, const float (&o)[COLS / 2],
                                               const float (&factor)[2], int row, int head, int batch) const
     {
         const SharedAddress tile = shared.out + group * Rows::BYTES;
         if (OUT_APART && threadIdx.x % 128 == 0) bulk_wait_read<0>();
         named_barrier<128>(MEET + group);  // the O before has been read, or Q
         const int lane = threadIdx.x % 32;
+        float zeros[4] = {};  // 0 times the rows
 #pragma unroll
         for (int c = 0; c < COLS / 16; ++c) {
             uint32_t both[4];
@@ -240,22 +246,33 @@ struct Consumer {
             for (int i = 0; i < 4; ++i)
                 both[i] = pack<element>(o[8 * c + 2 * i] * factor[i % 2], o[8 * c + 2 * i + 1] * factor[i % 2]);
             stmatrix(tile + Rows::offset(threadIdx.x % 128 / 32 * 16 + lane % 16, 16 * c + lane / 16 * 8), both);
+            mma_16x8x16<element>(zeros, both, 0, 0);
         }
+        const bool wrong = __any_sync(ALL_LANES, zeros[0] != 0.0f || zeros[2] != 0.0f);
+        if (lane == 0) shared.wrong[threadIdx.x / 32] = wrong;
         fence_async_shared();
         named_barrier<128>(MEET + group);
-        if (threadIdx.x % 128 != 0) return;
+        const uint4 wrong_of_group = reinterpret_cast<const uint4*>(shared.wrong)[group];
+        const bool finite = (wrong_of_group.x | wrong_of_group.y | wrong_of_group.z | wrong_of_group.w) == 0;
+        if (threadIdx.x % 128 == 0) {
 #pragma unroll
-        for (int slab = 0; slab < Rows::SLABS; ++slab)
-            tensor_store(map, {slab * Rows::SLAB, 0, problem.query(row), head, batch}, tile + slab * Rows::SLAB_BYTES);
-        bulk_commit();
-        if constexpr (!OUT_APART) {
-            bulk_wait_read<0>();
-            mbarrier_arrive(shared.queries_of(group).empty(queries));
+            for (int slab = 0; slab < Rows::SLABS; ++slab)
+                tensor_store(map, {slab * Rows::SLAB, 0, problem.query(row), head, batch}, tile + slab * Rows::SLAB_BYTES);
+            bulk_commit();
+            if constexpr (!OUT_APART) {
+                bulk_wait_read<0>();
+                mbarrier_arrive(shared.queries_of(group).empty(queries));
+            }
+            if (!finite) bulk_wait<0>();
         }
+        if (!finite) named_barrier<128>(MEET + group);
+        return finite;
     }
 
     /// The group's rows of one of the block's tiles of rows, from the last tile of keys to the first.
-    __device__ __forceinline__ void attend(const Work& work, const TensorMap& out_map, float* lse, int NH)
+    __device__ __forceinline__ void attend(const Work& work, const TensorMap& out_map, float* lse, int NH,
+                                           const View<element, 4>& q_view, const View<element, 4>& k_view,
+                                           const View<element, 4>& v_view, const View<element, 4>& out_view)
     {
         const Scores<CAUSAL>& scores = problem.scores;
         const int row = work.tile * BLOCK_M + 64 * group;
@@ -349,8 +366,18 @@ struct Consumer {
             lse[(static_cast<long long>(batch) * NH + query_head) * scores.T + query] =
                 sees_keys ? state.log_sum_exp(r, sum, scores) : minus_infinity();
         }
-        store_out(out_map, o, factor, row, head, batch);
+        const bool finite = store_out(out_map, o, factor, row, head, batch);
         queries.advance();
+        if (finite) return;
+        const ExactForward<HS, CAUSAL, element> exact = {read_only(q_view), read_only(k_view), read_only(v_view), NH,
+                                                         problem.group,     scores};
+#pragma unroll 1
+        for (int n = threadIdx.x % 128 / 32; n < 64; n += 4) {
+            const int mine = row + n;
+            if (mine >= problem.rows()) break;
+            const int query = problem.query(mine);
+            exact.mend(out_view, lse, batch, PACK_HEADS ? head * problem.group + mine - query * problem.group : head, query);
+        }
     }
 };
 
@@ -358,10 +385,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                   const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap out_map,
                   float* __restrict__ lse, int NH, int T, int T_kv, float scale, int matrices, int tiles,
-                  long long order_inverse, int heads, long long heads_inverse, int group, long long group_inverse)
+                  long long order_inverse, int heads, long long heads_inverse, int group, long long group_inverse,
+                  View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out)
 {
     extern __shared__ __align__(1024) unsigned char smem[];
-    const Shared shared(shared_address(smem));
+    const Shared shared(smem);
     const Scores<CAUSAL> scores(T, T_kv, scale);
     const Problem problem = {scores, {tiles, matrices, order_inverse}, heads, heads_inverse, group, group_inverse};
     if (threadIdx.x == 0) shared.init();
@@ -377,7 +405,7 @@ attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant
         for (int round = 0;; ++round) {
             const int index = work_of_round<CAUSAL>(round);
             if (index >= problem.order.count()) break;
-            consumer.attend(problem.order.at(index), out_map, lse, NH);
+            consumer.attend(problem.order.at(index), out_map, lse, NH, q, k, v, out);
             if constexpr (!PERSISTENT) break;
         }
         if (threadIdx.x % 128 == 0) bulk_wait<0>();  // what is left in shared memory
@@ -389,4 +417,4 @@ attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(132, 1, 1) block=(640, 1, 1) smem=131264 (q, k, v, out, lse, NH, T, T_kv, scale, HEADS_IN_ALL, TILES_M, ceil_div(1099511627776, TILES_M if HEADS_AT_ONCE else HEADS_IN_ALL), HEADS, ceil_div(1099511627776, HEADS), NH // NH_kv, ceil_div(1099511627776, NH // NH_kv))
+// launch attention_forward grid=(132, 1, 1) block=(640, 1, 1) smem=131328 (q, k, v, out, lse, NH, T, T_kv, scale, HEADS_IN_ALL, TILES_M, ceil_div(1099511627776, TILES_M if HEADS_AT_ONCE else HEADS_IN_ALL), HEADS, ceil_div(1099511627776, HEADS), NH // NH_kv, ceil_div(1099511627776, NH // NH_kv), q, k, v, out)
