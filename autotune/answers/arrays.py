@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import UsageError
-from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorSpec, ViewArg
+from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorMapArg, TensorSpec, ViewArg
 from autotune.ops.op import contiguous
 
 _TORCH = {f"torch.{dtype.library}": name for name, dtype in DTYPES.items()}
@@ -74,6 +74,9 @@ def _bind_step(step: Step, tensors: Mapping[str, TensorSpec], arrays: Mapping[st
 def _bind_arg(arg: Arg, tensors: Mapping[str, TensorSpec], arrays: Mapping[str, DeviceArray]) -> Arg:
     if isinstance(arg, ViewArg):
         return replace(arg, storage=arg.name, offset=0, strides=arrays[arg.name].strides)
+    if isinstance(arg, TensorMapArg) and arg.role != "workspace":
+        strides = tuple(arrays[arg.name].strides[axis] for axis in arg.axes)
+        return replace(arg, storage=arg.name, offset=0, strides=strides)
     if isinstance(arg, PointerArg) and arg.role != "workspace":
         if arrays[arg.name].strides != tensors[arg.name].strides:
             raise UsageError(

@@ -43,7 +43,6 @@ class Exported:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 

@@ -5,7 +5,6 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +13,14 @@ from typing import Any
 from jinja2.meta import find_undeclared_variables
 
 from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_maps import MapCode, shape_in_cpp
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
+from autotune.families.cpp_parameters import parameter_lists
 from autotune.families.expressions import Expression, make_environment
-from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
+from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace, ZeroSpec
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -112,6 +113,7 @@ class Launcher:
         for name, expression in front.derived:
             self._names[name] = _lazily(expression, self._names)
         self.views: dict[str, str] = {}  # C++ value -> name
+        self.maps: dict[str, MapCode] = {}  # by name
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
         self.checks = tuple(self._checks())
@@ -139,7 +141,7 @@ class Launcher:
         if isinstance(step, ZeroSpec):
             return self._zero(step)
         smem = self._cpp(step.smem)
-        types = parameter_types(self._source.body, step.kernel, len(step.args))
+        types = self._parameter_types(step)
         return LaunchCode(
             kernel=step.kernel,
             grid=self._sizes(step.grid),
@@ -148,6 +150,20 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
+        )
+
+    def _parameter_types(self, step: LaunchSpec) -> list[str]:
+        """Declared types of the kernel's parameters.
+
+        Raises:
+            TemplateError: no definition of it is seen that takes so many.
+        """
+        for parameters in parameter_lists(step.kernel, self._source.body, self._source.includes):
+            if len(parameters) == len(step.args):
+                return [parameter.type for parameter in parameters]
+        raise TemplateError(
+            f"{self._template.path}: cannot export a launch of {step.kernel}: no definition with {len(step.args)} "
+            "parameters is seen in the source; write it out where a macro makes it"
         )
 
     def _zero(self, step: ZeroSpec) -> ZeroCode:
@@ -168,6 +184,10 @@ class Launcher:
     def _argument(self, argument: str, declared: str) -> str:
         if argument.endswith(".view"):
             return self._view(argument.removesuffix(".view"), declared)
+        for spec in self._template.front.tensor_maps:
+            if spec.name == argument:
+                self.maps[argument] = self._map(spec)
+                return argument
         if argument in self._tensors:
             return self._pointer(argument, declared)
         if argument in self._op.scalars(self._problem) or any(s.name == argument for s in self.scratch):
@@ -183,6 +203,26 @@ class Launcher:
             self.views[value] = f"{name}_view" + ("" if f"{name}_view" not in self.views.values() else "_2")
         return self.views[value]
 
+    def _map(self, spec: TensorMapSpec) -> MapCode:
+        workspace = next((w for w in self._template.front.workspaces if w.name == spec.tensor), None)
+        if workspace is not None:
+            sizes = [self._cpp(size) for size in workspace.shape]
+            shape = tuple(text(size) for size in sizes)
+            dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+            factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
+            strides = tuple(" * ".join(factors[axis + 1 :]) or "1" for axis in range(len(shape)))
+        else:
+            found = shape_in_cpp(self._op, self._problem, spec.tensor, self.sizes)
+            if found is None:
+                raise NotInCpp(f"the shape of {spec.tensor} has no C++ form")
+            shape, dtype = found, self._tensors[spec.tensor].dtype
+            strides = tuple(f"{spec.tensor}_strides[{axis}]" for axis in range(len(shape)))
+        axes = spec.axes or tuple(reversed(range(len(shape))))
+        box = [text(self._cpp(size)) for size in spec.box]
+        extents, apart = (tuple(values[axis] for axis in axes) for values in (shape, strides))
+        swizzle = int(text(self._cpp(spec.swizzle)))
+        return MapCode(spec.name, spec.tensor, dtype, extents, apart, (*box, *["1"] * (len(axes) - len(box))), swizzle)
+
     def _pointer(self, name: str, declared: str) -> str:
         """The tensor's pointer; a kernel that declares an input without const gets it so."""
         drops_const = self._tensors[name].role == "input" and not declared.startswith("const ")
@@ -194,10 +234,12 @@ class Launcher:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Tensors in the op's order; those that some kernel takes as a view are strided."""
-        steps = self._template.front.steps
-        views = {a for step in steps if isinstance(step, LaunchSpec) for a in step.args if a.endswith(".view")}
-        return tuple(Parameter(tensor, f"{name}.view" in views) for name, tensor in self._tensors.items())
+        """Tensors in the op's order; those that some kernel takes as a view or a tensor map are strided."""
+        front = self._template.front
+        mapped = {spec.name: spec.tensor for spec in front.tensor_maps}
+        passed = {argument for step in front.steps if isinstance(step, LaunchSpec) for argument in step.args}
+        strided = {a.removesuffix(".view") for a in passed if a.endswith(".view")} | {mapped.get(a) for a in passed}
+        return tuple(Parameter(tensor, name in strided) for name, tensor in self._tensors.items())
 
     @property
     def scalars(self) -> tuple[str, ...]:
@@ -223,35 +265,3 @@ def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
         return to_cpp(expression, names)
     except NotInCpp as error:
         return error
-
-
-def parameter_types(body: str, kernel: str, count: int) -> list[str]:
-    """Declared types of a kernel's parameters, read from its definition.
-
-    Raises:
-        TemplateError: the definition is not found or takes another number of arguments.
-    """
-    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)\s*\{{", body)
-    if found is None:
-        raise TemplateError(f"kernel {kernel} is not defined in the rendered source")
-    types = [_without_name(piece) for piece in _split(found.group(1))]
-    if len(types) != count:
-        raise TemplateError(f"kernel {kernel} takes {len(types)} parameters, its launch passes {count}")
-    return types
-
-
-def _split(parameters: str) -> list[str]:
-    """Pieces between commas that are not inside angle brackets."""
-    pieces, depth = [""], 0
-    for character in parameters:
-        depth += (character == "<") - (character == ">")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [" ".join(piece.split()) for piece in pieces]
-
-
-def _without_name(parameter: str) -> str:
-    cleaned = re.sub(r"\b(__restrict__|__grid_constant__)\b", "", parameter)
-    return re.sub(r"\s*\b\w+$", "", cleaned.strip()).strip()

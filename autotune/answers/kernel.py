@@ -46,7 +46,6 @@ class Kernel:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the results."""
         return tuple(name for name, tensor in self._tensors.items() if tensor.role == "output")
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -223,8 +222,5 @@ def _allocate(like: Any, tensors: Mapping[str, TensorSpec], names: tuple[str, ..
         sizes[t.storage] = max(sizes.get(t.storage, 0), t.extent)
     dtypes = {tensors[n].storage: torch_dtype(torch, tensors[n].dtype) for n in names}
     storages = {s: torch.empty(sizes[s], dtype=d, device=like.device) for s, d in dtypes.items()}
-    return {n: storages[tensors[n].storage].as_strided(*_strided(tensors[n])) for n in names}
-
-
-def _strided(tensor: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return tensor.shape, tensor.strides, tensor.offset
+    placed = ((name, tensors[name]) for name in names)
+    return {name: storages[t.storage].as_strided(t.shape, t.strides, t.offset) for name, t in placed}

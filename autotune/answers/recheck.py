@@ -23,7 +23,7 @@ from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
-from autotune.ops.registry import op_names
+from autotune.ops.registry import BUILTIN
 from autotune.store import Store
 from autotune.store.json_lines import Line, as_winner
 from autotune.store.line_files import write_lines
@@ -57,42 +57,51 @@ class _Underway:
     build: "Future[Artifact]"
 
 
-def recheck(lines: Sequence[Line], cache: BuildCache, *, adopt: bool, jobs: int | None = None) -> Iterator[Rechecked]:
-    """Each winner's standing, in the order of the lines.
+@dataclass(frozen=True)
+class Way:
+    """How winners are checked again.
 
     Args:
-        lines: winners.
         cache: where builds are kept.
         adopt: give winners that have none the machine code of their own text, where that is today's.
+        own: families beside those that ship.
         jobs: builds at a time; default one a core.
+        write: record what has been found.
+    """
+
+    cache: BuildCache
+    adopt: bool = False
+    own: Sequence[Template] = ()
+    jobs: int | None = None
+    write: bool = True
+
+
+def recheck(lines: Sequence[Line], way: Way) -> Iterator[Rechecked]:
+    """Each winner's standing, in the order of the lines.
 
     Raises:
         BuildError: there is no compiler for a GPU of the winners, or it failed.
     """
-    with BuildPool(cache, jobs) as pool:
-        begun = [_begin(line, pool, adopt) for line in lines]
+    with BuildPool(way.cache, way.jobs) as pool:
+        begun = [_begin(line, pool, way) for line in lines]
         for one in begun:
             yield _judged(one) if isinstance(one, _Underway) else one
 
 
-def recheck_file(
-    path: Path, cache: BuildCache, *, adopt: bool, jobs: int | None = None, write: bool = True
-) -> list[Rechecked]:
+def recheck_file(path: Path, way: Way) -> list[Rechecked]:
     """The standing of a file's winners; where any is to be recorded anew, the file is written again.
 
     Raises:
         UsageError: the file is not sound, or cannot be written.
         BuildError: see `recheck`.
     """
-    found = list(recheck(load_winners(path), cache, adopt=adopt, jobs=jobs))
-    if write and any(one.now is not None for one in found):
+    found = list(recheck(load_winners(path), way))
+    if way.write and any(one.now is not None for one in found):
         write_lines(path, [one.now or one.line for one in found])
     return found
 
 
-def recheck_store(
-    store: Store, cache: BuildCache, *, adopt: bool, jobs: int | None = None, write: bool = True
-) -> list[Rechecked]:
+def recheck_store(store: Store, way: Way) -> list[Rechecked]:
     """The standing of a store's winners; what is to be recorded anew is added to their records, which stay.
 
     Raises:
@@ -102,26 +111,27 @@ def recheck_store(
     winners, devices = store.winners(), identities(store)
     lines = [as_winner(line_of(winner.record, devices[winner.record.device])) for winner in winners]
     found = []
-    for winner, one in zip(winners, recheck(lines, cache, adopt=adopt, jobs=jobs), strict=True):
-        lost = write and one.now is not None and not store.renew_winner(winner.record.id, one.now)
+    for winner, one in zip(winners, recheck(lines, way), strict=True):
+        lost = way.write and one.now is not None and not store.renew_winner(winner.record.id, one.now)
         why = "another record has become the winner meanwhile, or its new text has failed"
         found.append(Rechecked(one.line, "changed", why) if lost else one)
     return found
 
 
-def _begin(line: Line, pool: BuildPool, adopt: bool) -> Rechecked | _Underway:
+def _begin(line: Line, pool: BuildPool, way: Way) -> Rechecked | _Underway:
     """Begin to build a winner, unless its standing is known without."""
     candidate, spec, problem = line.candidate, line.identity.spec, line.problem
-    known = builtin_templates(problem.op) if problem.op in op_names() and line.identity.kind != "replay" else ()
-    template = next((template for template in known if template.name == candidate.template), None)
-    if template is None:
+    shipped = builtin_templates(problem.op) if problem.op in BUILTIN else ()
+    known = (t for t in (*way.own, *shipped) if (t.op, t.name) == (problem.op, candidate.template))
+    template = next(known, None)
+    if template is None or line.identity.kind == "replay":
         return Rechecked(line, "no family", f"{problem.op} has no family {candidate.template} here")
     recorded = line.measurement.environment.get("compiler", "")
     nvcc = str(find_nvcc(spec.arch))
     if recorded != nvcc:
         return Rechecked(line, "other compiler", f"it was built by {recorded or 'none that is named'}, here is {nvcc}")
     text_is_todays = template.hash == candidate.template_hash
-    if line.measurement.machine_code is None and not (adopt and text_is_todays):
+    if line.measurement.machine_code is None and not (way.adopt and text_is_todays):
         how = "--adopt records it" if text_is_todays else f"its text is another: {candidate.template_hash}"
         return Rechecked(line, "unknown", f"its machine code is not recorded; {how}")
     try:
@@ -137,7 +147,7 @@ def _begin(line: Line, pool: BuildPool, adopt: bool) -> Rechecked | _Underway:
 def _judged(one: _Underway) -> Rechecked:
     line, measurement, source = one.line, one.line.measurement, one.source
     try:
-        code = machine_code(one.build.result().path, source.plan)
+        code = machine_code(one.build.result().path, source.plan, one.template.reference)
     except CompileError as error:
         return Rechecked(line, "changed", f"it does not compile any more: {error}")
     before, now = Version(line.candidate.template_hash, line.source_hash), Version(one.template.hash, source.hash)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autotune.answers.best import Best
-from autotune.answers.lookup import best
+from autotune.answers.lookup import best, device_spec
 from autotune.core.candidate import Candidate
 from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.core.problem import Problem
@@ -107,7 +107,7 @@ def _best(
     if family is None or ref.template is None:
         return best(ref.name, device=device, db=db, **fields)
     problem = get_op(ref.name).problem(**fields)
-    spec = best("forward", device=device, db=db).device
+    spec = device_spec(device, db)
     _require_support(family, problem, spec)
     space = Space(family, problem, spec)
     candidate = space.candidate(space.default())

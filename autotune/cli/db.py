@@ -2,17 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli import starts
 from autotune.cli.output import DbOption, JsonOption, print_json
 
 if TYPE_CHECKING:
     from autotune.answers.recheck import Rechecked
 
 app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
+app.add_typer(starts.app, name="starts")
 
 
 @app.command("export")
@@ -92,7 +95,7 @@ def upgrade_command(db: DbOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command("recheck")
-def recheck_command(
+def recheck_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     own: Annotated[bool, typer.Option("--own/--no-own", help="The winners of the database, if there is one.")] = True,
     shipped: Annotated[bool, typer.Option("--shipped/--no-shipped", help="The winners that ship.")] = True,
     adopt: Annotated[
@@ -100,6 +103,12 @@ def recheck_command(
         typer.Option("--adopt", help="Record the machine code of winners that lack it, where their text is today's."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be recorded, and record nothing.")] = False,
+    template: Annotated[
+        list[Path] | None, typer.Option("--template", help="A family of your own whose winners are looked at, too.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="module:function of its op, where that is your own.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Builds at a time [default: one a core].")] = None,
     db: DbOption = None,
     as_json: JsonOption = False,
@@ -110,23 +119,24 @@ def recheck_command(
     Winners that ship are written to `db/winners` in a checkout only. Exit code 1 where any winner's machine code has
     changed.
     """
-    from autotune.answers.recheck import recheck_file, recheck_store
+    from autotune.answers.recheck import Way, recheck_file, recheck_store
     from autotune.compilers.cache import BuildCache
     from autotune.core.database_files import check_file, plain_path
     from autotune.core.resources import in_checkout
     from autotune.core.settings import database
+    from autotune.families.op_ref import load_own
     from autotune.store import open_store
     from autotune.store.shipped import shipped_files
 
-    cache = BuildCache()
+    families = [load_own(path, reference) for path in template or ()]
+    way = Way(BuildCache(), adopt, families, jobs, write=not dry_run)
     found: dict[str, list[Rechecked]] = {}
     path = plain_path(db or database())
     if own and (db is not None or path is None or check_file(path)):
         with open_store(db, create=False) as store:
-            found[store.location] = recheck_store(store, cache, adopt=adopt, jobs=jobs, write=not dry_run)
+            found[store.location] = recheck_store(store, way)
     for file in shipped_files() if shipped else ():
-        write = in_checkout() and not dry_run
-        found[str(file)] = recheck_file(file, cache, adopt=adopt, jobs=jobs, write=write)
+        found[str(file)] = recheck_file(file, replace(way, write=way.write and in_checkout()))
     if as_json:
         print_json([_rechecked(where, one) for where, standing in found.items() for one in standing])
     else:
@@ -158,7 +168,8 @@ def _print_standing(where: str, found: "list[Rechecked]") -> None:
     typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
-            typer.echo(f"  changed: {one.line.problem} on {one.line.identity.name}, {one.line.candidate}: {one.why}")
+            line = one.line
+            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
     left = Counter(
         (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
     )

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.estimate.examine import Estimated
@@ -93,15 +94,11 @@ def _from_database(record: str, db: str | None) -> "tuple[StoredMeasurement, boo
 
 def _shipped(source_hash: str) -> "StoredMeasurement | None":
     """A winner that comes with the package, by the hash that an exported file names."""
-    from autotune.store.records import StoredMeasurement
     from autotune.store.shipped import shipped_winners
 
     for line in shipped_winners():
         if line.source_hash == source_hash:
-            return StoredMeasurement(
-                0, line.identity.name, line.problem, line.candidate, line.source_hash, line.stage, None,
-                line.package_version, line.created_at, line.measurement,
-            )  # fmt: skip
+            return line.stored()
     return None
 
 

@@ -25,15 +25,17 @@ _VALUES = 4  # the form of an attribute that is followed by as many bytes as it 
 _PARAMETERS, _EXTERNAL = 0x0A, 0x0F  # attributes of a kernel that begin with, or are, numbers of symbols
 
 
-def machine_code(cubin: Path, plan: LaunchPlan) -> str:
+def machine_code(cubin: Path, plan: LaunchPlan, reference: str = "") -> str:
     """The hash (32 hex digits) of a cubin's machine code, launched as `plan` says.
+
+    A user's op has a `reference` with a version: what was right by one may be wrong by another, so it counts.
 
     Raises:
         BuildError: the file is no cubin, is damaged, or lacks a kernel of the plan.
     """
     try:
         code = _Code(Elf(cubin.read_bytes()), plan.kernels)
-        lines = [*code.lines(), *_steps(plan)]
+        lines = [*code.lines(), *_steps(plan), *([f"reference {reference}"] if reference else [])]
     except (OSError, struct.error, ValueError, IndexError) as error:
         raise BuildError(f"cannot read the machine code of {cubin}: {error or 'it is damaged'}") from error
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]

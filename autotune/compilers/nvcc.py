@@ -9,7 +9,7 @@ from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.compilers.ptxas import parse_ptxas
 from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, find_nvcc
-from autotune.families.source import KernelSource
+from autotune.families.source import NVCC_FLAGS, KernelSource
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 """What every template is compiled for in the tests."""
@@ -17,7 +17,7 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_12
 FLAGS = (
     # Arithmetic as IEEE has it, written out because it is what verification rests on: --use_fast_math assumes away
     # nothing about NaN and -inf, but it flushes denormals and replaces division, which a kernel asks for by intrinsics.
-    "-O3", "-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=true",
+    *NVCC_FLAGS, "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=true",
     "-Xptxas", "-v", "-I", ".",
 )  # fmt: skip
 """Options of every cubin, beside `-cubin -arch=…`."""
@@ -34,7 +34,6 @@ class CubinRequest:
     timeout_s: float = 120.0
 
     def build(self, cache: BuildCache) -> Artifact:
-        """`build_cubin` with the request's fields."""
         return build_cubin(self.source, self.arch, cache, timeout_s=self.timeout_s)
 
 

@@ -39,6 +39,8 @@ def compile_source(
 ) -> str:  # fmt: skip
     """Run a compiler in `folder`, its temporary files there too; gives all that it printed.
 
+    The folder is named to it as ".": its path may hold what the shells that nvcc starts take for syntax.
+
     Args:
         compiler: how messages name it.
         command: program and arguments.
@@ -80,7 +82,7 @@ def refuses_source(done: Completed) -> bool:
 
 
 def _run(compiler: str, command: Sequence[str], folder: Path, limit_s: float) -> Completed | str:
-    environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
+    environment = {**os.environ, "TMPDIR": ".", "LC_ALL": "C"}
     try:
         return run(command, limit_s, folder=folder, environment=environment)
     except OSError as error:

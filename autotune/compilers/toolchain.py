@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autotune.core.child import run
+from autotune.core.child import run, signal_name
 from autotune.core.errors import BuildError
 
 _NO_NVCC = "no CUDA compiler found: pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl"
@@ -127,8 +127,11 @@ def _probe_gxx(path: Path) -> Compiler | None:
 
 
 def _ask(path: Path, *arguments: str) -> str:
-    try:
-        done = run([str(path.absolute()), *arguments], 60.0)
-    except OSError:
-        return ""
-    return done.output if done.status == 0 else ""
+    for _ in range(2):  # one that is killed is not one that does not work
+        try:
+            done = run([str(path.absolute()), *arguments], 60.0)
+        except OSError as error:
+            raise BuildError(f"cannot start {path}: {error}") from error
+        if done.status >= 0:
+            return done.output if done.status == 0 else ""
+    raise BuildError(f"{path} was killed by {signal_name(done.status)}, twice, from outside or for lack of memory")

@@ -1,9 +1,11 @@
 """Child processes: each ends with this process, however this one ends, and takes along all that it started.
 
-A child leads a session and a process group of its own, so that Ctrl-C reaches this process alone. It begins as a shell,
-which leaves a reader in the group before it becomes the program. The other end of the reader's pipe is open in this
-process only: when we end, by kill -9 too, the pipe closes, and the reader kills the whole group. The reader also
-keeps the group's number from becoming another's until `close` has killed it.
+A child leads a session and a process group of its own, so that Ctrl-C reaches this process alone; it ignores what a
+scheduler sends to all processes of a job that is to end, since it is for this process to say what is still done.
+
+It begins as a shell, which leaves a reader in the group before it becomes the program. The other end of the reader's
+pipe is open in this process only: when we end, by kill -9 too, the pipe closes, and the reader kills the whole group.
+The reader also keeps the group's number from becoming another's until `close` has killed it.
 """
 
 import contextlib
@@ -17,7 +19,10 @@ from pathlib import Path
 from typing import IO
 
 # `{pipe}` is a digit: dash knows no others. The reader is a grandchild, lest the program wait for a child it never had.
-_LEADER = 'exec {pipe}<&0 </dev/null; ( (read -r _ <&{pipe}; kill -9 -$$) >/dev/null 2>&1 & ); exec "$@" {pipe}<&-'
+_LEADER = (
+    'trap "" HUP INT TERM; exec {pipe}<&0 </dev/null; '
+    '( (read -r _ <&{pipe}; kill -9 -$$) >/dev/null 2>&1 & ); exec "$@" {pipe}<&-'
+)
 
 _ours: set[int] = set()  # our ends of the pipes
 _awaited: dict[int, "Child"] = {}  # by the thread that waits in `run`

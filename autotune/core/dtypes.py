@@ -19,6 +19,7 @@ class DType:
         ctype: its type in CUDA C++.
         library: its name in NumPy (bf16: in ml_dtypes) and in PyTorch.
         typestr: its name in the CUDA array interface, which has none for bf16.
+        tensor_map: its number in tensor maps, `CUtensorMapDataType`.
         epsilon: distance from 1 to the next larger number; None for whole numbers.
         is_operand: whether the main tensors of an op may have it; the others are for results and workspaces.
     """
@@ -28,6 +29,7 @@ class DType:
     ctype: str
     library: str
     typestr: str | None
+    tensor_map: int
     epsilon: float | None
     is_operand: bool
 
@@ -35,11 +37,11 @@ class DType:
 DTYPES: Mapping[str, DType] = {
     dtype.name: dtype
     for dtype in (
-        DType("fp16", 2, "__half", "float16", "<f2", 2.0**-10, True),
-        DType("bf16", 2, "__nv_bfloat16", "bfloat16", None, 2.0**-7, True),
-        DType("fp32", 4, "float", "float32", "<f4", 2.0**-23, True),
-        DType("fp64", 8, "double", "float64", "<f8", 2.0**-52, False),
-        DType("int32", 4, "int", "int32", "<i4", None, False),
+        DType("fp16", 2, "__half", "float16", "<f2", 6, 2.0**-10, True),
+        DType("bf16", 2, "__nv_bfloat16", "bfloat16", None, 9, 2.0**-7, True),
+        DType("fp32", 4, "float", "float32", "<f4", 7, 2.0**-23, True),
+        DType("fp64", 8, "double", "float64", "<f8", 8, 2.0**-52, False),
+        DType("int32", 4, "int", "int32", "<i4", 3, None, False),
     )
 }
 

@@ -129,7 +129,6 @@ class Measurement:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
-        """Read what `to_json` wrote."""
         fields = dict(data)
         fields["outcome"] = Outcome(fields["outcome"])
         if fields.get("timing"):

@@ -28,7 +28,6 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return self.elements * DTYPES[self.dtype].size
 
 
@@ -84,10 +83,10 @@ class ScalarArg:
 
 @dataclass(frozen=True)
 class TensorMapArg:
-    """`const __grid_constant__ TensorMap` by value: a tensor and the box of it that one copy of TMA moves.
+    """`const __grid_constant__ TensorMap` by value: the tensor `name` and the box of it that one copy of TMA moves.
 
-    The contiguous dimension comes first. `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is 128, 64
-    or 32 bytes, 0: none.
+    Dimension i is the tensor's axis `axes[i]`, the contiguous one first. `extents`, `strides`, `box` and `offset` are
+    in elements; `swizzle` is 128, 64 or 32 bytes, 0: none.
     """
 
     name: str
@@ -99,6 +98,7 @@ class TensorMapArg:
     box: tuple[int, ...]
     swizzle: int
     role: Role
+    axes: tuple[int, ...] = ()
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
@@ -127,6 +127,9 @@ class TensorMapArg:
         return None
 
 
+TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Widths in bytes (0: none) and their numbers in tensor maps, `CUtensorMapSwizzle`."""
+
 _TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
 
 Arg = PointerArg | ViewArg | ScalarArg | TensorMapArg
@@ -153,7 +156,6 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
         return math.prod(self.block)
 
     @property
@@ -175,7 +177,6 @@ class LaunchPlan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The kernel launches among the steps."""
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
     @property

@@ -104,13 +104,11 @@ class CudaDevice:
                 self._driver.memcpy_htod(memory, np.ascontiguousarray(data).view(np.uint8))
 
     def poison(self, name: str, byte: int = NAN_BYTE) -> None:
-        """Fill with NaN, or with another byte."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot fill {name}"):
             self._memset(memory, byte, buffer.nbytes, self._stream)()
 
     def download(self, name: str) -> NDArray[Any]:
-        """The buffer's content as a 1-D array of its element type."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot download {name}"):
             self._stream.synchronize()

@@ -4,10 +4,10 @@ import ctypes
 from functools import cache
 from typing import Any
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
-from autotune.core.plan import TensorMapArg
+from autotune.core.plan import TMA_SWIZZLES, TensorMapArg
 
-_TYPES = {"fp16": 6, "fp32": 7, "bf16": 9, "int32": 3}  # CUtensorMapDataType
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 _PROMOTE_TO_256_BYTES = 3  # CUtensorMapL2promotion
 _BYTES, _ALIGNMENT = 128, 64
@@ -23,10 +23,10 @@ def encode_tensor_map(arg: TensorMapArg, address: int) -> bytes:
     memory = ctypes.create_string_buffer(_BYTES + _ALIGNMENT)
     start = -ctypes.addressof(memory) % _ALIGNMENT
     status = _encode()(
-        ctypes.c_void_p(ctypes.addressof(memory) + start), _TYPES[arg.dtype], rank, ctypes.c_void_p(address),
+        ctypes.c_void_p(ctypes.addressof(memory) + start), DTYPES[arg.dtype].tensor_map, rank, ctypes.c_void_p(address),
         (ctypes.c_uint64 * rank)(*arg.extents), (ctypes.c_uint64 * max(1, rank - 1))(*arg.stride_bytes),
         (ctypes.c_uint32 * rank)(*arg.box), (ctypes.c_uint32 * rank)(*[1] * rank),
-        0, _SWIZZLES[arg.swizzle], _PROMOTE_TO_256_BYTES, 0,
+        0, TMA_SWIZZLES[arg.swizzle], _PROMOTE_TO_256_BYTES, 0,
     )  # fmt: skip
     if status != 0:
         raise LaunchError(f"{arg.name}: the driver refuses the tensor map (error {status}) of {arg}")

@@ -34,7 +34,6 @@ class CpuProgram:
     binary: EmulatorLibrary
 
     def close(self) -> None:
-        """Unload."""
         self.binary.close()
 
 
@@ -85,7 +84,6 @@ class CpuDevice:
         memory.array(dtype)[:] = data
 
     def poison(self, name: str, byte: int = NAN_BYTE) -> None:
-        """Fill with NaN, or with another byte."""
         self._held(name)[1].fill(byte)
 
     def download(self, name: str) -> NDArray[Any]:
@@ -142,7 +140,6 @@ class CpuDevice:
         return replace(time_adaptively(sample, budget, _METHOD), kind="estimated")
 
     def close(self) -> None:
-        """Free the buffers."""
         self.allocate(())
 
     def _held(self, name: str) -> tuple[Buffer, GuardedMemory]:

@@ -39,7 +39,6 @@ class CpuOpener:
     threads: int | None = None
 
     def open(self) -> Device:
-        """An emulated device."""
         from autotune.devices.emulated import CpuDevice
 
         return CpuDevice(self.spec, self.threads)

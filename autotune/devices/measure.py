@@ -15,6 +15,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.measurement import OutputCheck, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan
+from autotune.core.words import format_ms
 from autotune.devices.protocol import Device, Program, TimingBudget
 from autotune.ops.expected import Expectation, covered, tensor_view
 from autotune.ops.op import Op
@@ -88,7 +89,9 @@ class Bench:
         took = self._run_poisoned(program, plan)
         if took is not None and budget is not None and _hopeless(took, budget):
             self._trusted = False
-            return Verdict(Outcome.PRUNED, f"given up after its first run, unverified: {took:.4g} ms", _one_run(took))
+            return Verdict(
+                Outcome.PRUNED, f"given up after its first run, unverified: {format_ms(took)} ms", _one_run(took)
+            )
         verification, message, outputs = self._verify(program, plan)
         if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
             self._uploaded.clear()
@@ -253,7 +256,7 @@ def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
         return Outcome.LAUNCH_ERROR, f"the device reported a time of {timing.median_ms} ms"
     limit = budget.give_up_above_ms
     if limit is not None and timing.min_ms > limit:
-        return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {limit:.4g} ms"
+        return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {format_ms(limit)} ms"
     return Outcome.OK, ""
 
 

@@ -23,7 +23,6 @@ class EmulatorRequest:
     source: KernelSource
 
     def build(self, cache: BuildCache) -> Artifact:
-        """`build_emulator` of the source."""
         return build_emulator(self.source, cache)
 
 

@@ -2,11 +2,11 @@
 
 import struct
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorMapArg
 
 _MARK = int.from_bytes(b"TNSORMAP", "little")
 _LAYOUT = struct.Struct("<QQ4Q5I5H4B46x")
-_TYPES = {"fp16": 6, "fp32": 7, "bf16": 9, "int32": 3}  # the driver's numbers
 
 
 def encode_tensor_map(arg: TensorMapArg, address: int) -> bytes:
@@ -14,4 +14,5 @@ def encode_tensor_map(arg: TensorMapArg, address: int) -> bytes:
     rank = len(arg.extents)
     strides = (*arg.stride_bytes, *[0] * (5 - rank))
     extents, box = ((*sizes, *[1] * (5 - rank)) for sizes in (arg.extents, arg.box))
-    return _LAYOUT.pack(_MARK, address, *strides, *extents, *box, rank, _TYPES[arg.dtype], arg.swizzle or 16, 0)
+    kind = DTYPES[arg.dtype].tensor_map
+    return _LAYOUT.pack(_MARK, address, *strides, *extents, *box, rank, kind, arg.swizzle or 16, 0)

@@ -38,8 +38,10 @@ class Families:
         """
         return Families(of_full_precision(self.templates))
 
+    def __getitem__(self, name: str) -> Template:
+        return self._by_name[name]
+
     def get(self, name: str) -> Template | None:
-        """A family by name."""
         return self._by_name.get(name)
 
     def is_current(self, candidate: Candidate) -> bool:
@@ -80,7 +82,8 @@ class Families:
             except NoFeasibleConfiguration as error:
                 reasons.append(str(error))
         if not ranked:
-            raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
+            why = "; ".join(reasons) or "there are no templates for this op"
+            raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {why}")
         return min(ranked, key=lambda item: item[:-1])[-1]
 
 
@@ -110,7 +113,3 @@ def _default(
     flops = template.executed_flops(op.flops(problem), problem)
     times = workspace // max(tensors, 1)
     return template.front.historical, flops, times, -newest, workspace, template.name, space.candidate(config)
-
-
-def _listed(reasons: Sequence[str]) -> str:
-    return "; ".join(reasons) or "there are no templates for this op"

@@ -11,14 +11,13 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.expressions import Expression
-from autotune.families.suggestion import Suggestion, read_suggestions
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,21 @@ class Workspace:
     shape: tuple[Expression, ...]
     dtype: str
     when: Expression | None
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """A tensor map that kernels take under this name: a tensor or workspace, and the box that a copy of TMA moves.
+
+    `axes`: the tensor's axes as the map orders them, the contiguous one first; None: from the last to the first. `box`
+    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none.
+    """
+
+    name: str
+    tensor: str
+    axes: tuple[int, ...] | None
+    box: tuple[Expression, ...]
+    swizzle: Expression
 
 
 @dataclass(frozen=True)
@@ -96,8 +110,9 @@ class FrontMatter:
     problem: tuple[tuple[str, Value | tuple[str, ...]], ...]
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
+    tensor_cores: bool = False
     historical: bool = False
-    suggestions: tuple[Suggestion, ...] = ()
     arithmetic: str = FULL
 
 
@@ -136,6 +151,11 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
+        if "suggestions" in data:
+            raise TemplateError(
+                "[[suggestions]] have left the front matter: write each as a [[start]] with 'when', 'values', "
+                "'device', 'problem' and 'origin' into NAME.starts.toml beside the template; see docs/kernels.md"
+            )
         unknown = sorted(data.keys() - _KEYS)
         if unknown:
             raise TemplateError(f"unknown key {unknown[0]!r} in the front matter; known: {', '.join(sorted(_KEYS))}")
@@ -159,8 +179,9 @@ class _Reader:
             problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
-            historical=self._historical(),
-            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
+            tensor_maps=tuple(self._tensor_map(n, item) for n, item in self._table("tensor_maps").items()),
+            tensor_cores=self._flag("tensor_cores"),
+            historical=self._flag("historical"),
             arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
         )
 
@@ -190,10 +211,10 @@ class _Reader:
             raise TemplateError(f"arch={arch!r} is not a compute capability such as 'sm_80'")
         return arch
 
-    def _historical(self) -> bool:
-        value = self._data.get("historical", False)
+    def _flag(self, key: str) -> bool:
+        value = self._data.get(key, False)
         if not isinstance(value, bool):
-            raise TemplateError(f"historical={value!r} is neither true nor false")
+            raise TemplateError(f"{key}={value!r} is neither true nor false")
         return value
 
     def _parameters(self) -> tuple[Parameter, ...]:
@@ -229,6 +250,19 @@ class _Reader:
         _only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
         shape = tuple(map(_expression, _items(item, "shape", f"workspace {name}")))
         return Workspace(_identifier(name, "workspace"), shape, _dtype(item, name), _optional(item.get("when")))
+
+    def _tensor_map(self, name: str, item: Any) -> TensorMapSpec:
+        _only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
+        tensor, axes = _identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
+        if axes is not None and (not isinstance(axes, list) or sorted(axes) != list(range(len(axes)))):
+            raise TemplateError(
+                f"tensor map {name}: axes are all of the tensor's, from 0, in the map's order, got {axes!r}"
+            )
+        box = tuple(map(_expression, _items(item, "box", f"tensor map {name}")))
+        swizzle = _expression(item.get("swizzle", 0))
+        return TensorMapSpec(
+            _identifier(name, "tensor map"), tensor, None if axes is None else tuple(axes), box, swizzle
+        )
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
         steps = tuple(self._step(item) for item in self._list("launch"))

@@ -5,25 +5,29 @@ from typing import Any
 
 from autotune.core.errors import TemplateError
 from autotune.core.plan import (
+    TMA_SWIZZLES,
     Arg,
     Buffer,
     Dim3,
     Launch,
     LaunchPlan,
     PointerArg,
+    Role,
     ScalarArg,
     Step,
+    TensorMapArg,
     TensorSpec,
     ViewArg,
     Zero,
 )
 from autotune.core.problem import Problem
 from autotune.families.expressions import Expression
-from autotune.families.frontmatter import LaunchSpec, Workspace
+from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace
 from autotune.families.template import Template
-from autotune.ops.op import Op
+from autotune.ops.op import Op, contiguous
 
 _INT_MAX = 2**31 - 1
+_MOST_AXES = 5  # of a tensor map
 
 
 def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[str, Any]) -> LaunchPlan:
@@ -38,7 +42,8 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
     tensors = {tensor.name: tensor for tensor in op.tensors(problem)}
     workspaces = [w for w in template.front.workspaces if w.when is None or w.when(namespace)]
     scratch = {workspace.name: _scratch(workspace, namespace) for workspace in workspaces}
-    arguments = _Arguments(str(template.path), tensors, scratch, {**namespace, **op.scalars(problem)})
+    shapes = {w.name: tuple(size.whole(namespace) for size in w.shape) for w in workspaces}
+    arguments = _Arguments(template, tensors, scratch, {**namespace, **op.scalars(problem)}, shapes)
     steps: list[Step] = []
     for step in template.front.steps:
         if step.when is not None and not step.when(namespace):
@@ -85,9 +90,16 @@ class _Arguments:
     """Reads the texts of a launch's `args`."""
 
     def __init__(
-        self, where: str, tensors: Mapping[str, TensorSpec], scratch: Mapping[str, Buffer], namespace: Mapping[str, Any]
+        self,
+        template: Template,
+        tensors: Mapping[str, TensorSpec],
+        scratch: Mapping[str, Buffer],
+        namespace: Mapping[str, Any],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        self._where, self._tensors, self._scratch, self._namespace = where, tensors, scratch, namespace
+        self._where, self._tensors, self._scratch = str(template.path), tensors, scratch
+        self._namespace, self._shapes = namespace, shapes
+        self._maps = {spec.name: spec for spec in template.front.tensor_maps}
 
     def storage(self, name: str) -> str:
         """The buffer that a tensor or workspace lives in."""
@@ -100,9 +112,11 @@ class _Arguments:
         )
 
     def parse(self, text: str) -> Arg:
-        """`q` a pointer, `q.view` a View, anything else an expression."""
+        """`q` a pointer, `q.view` a View, the name of a tensor map that map, anything else an expression."""
         if text.endswith(".view"):
             return self._view(text.removesuffix(".view"))
+        if text in self._maps:
+            return self._map(self._maps[text])
         if text in self._scratch:
             buffer = self._scratch[text]
             return PointerArg(text, text, 0, buffer.dtype, "workspace")
@@ -116,6 +130,30 @@ class _Arguments:
             raise TemplateError(f"{self._where}: {name}.view: only tensors have views; there are: {self._names()}")
         t = self._tensors[name]
         return ViewArg(name, t.storage, t.offset, t.dtype, t.strides, t.role)
+
+    def _map(self, spec: TensorMapSpec) -> TensorMapArg:
+        buffer = self.storage(spec.tensor)
+        role: Role
+        if spec.tensor in self._scratch:
+            dtype, shape, offset, role = self._scratch[buffer].dtype, self._shapes[buffer], 0, "workspace"
+            strides = contiguous(shape)
+        else:
+            t = self._tensors[spec.tensor]
+            dtype, shape, offset, strides, role = t.dtype, t.shape, t.offset, t.strides, t.role
+        axes = spec.axes or tuple(reversed(range(len(shape))))
+        box = [size.whole(self._namespace) for size in spec.box]
+        swizzle = spec.swizzle.whole(self._namespace)
+        if len(axes) != len(shape) or not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
+            raise TemplateError(
+                f"tensor map {spec.name}: axes {axes} and box {box} do not fit {spec.tensor} of {shape}"
+            )
+        if swizzle not in TMA_SWIZZLES:
+            raise TemplateError(
+                f"tensor map {spec.name}: swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
+            )
+        extents, apart = (tuple(sizes[axis] for axis in axes) for sizes in (shape, strides))
+        filled = (*box, *[1] * (len(axes) - len(box)))
+        return TensorMapArg(spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, axes)
 
     def _scalar(self, text: str) -> ScalarArg:
         value = Expression(text)(self._namespace)

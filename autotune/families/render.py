@@ -16,14 +16,11 @@ from autotune.core.values import Config
 from autotune.families.expressions import make_environment
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
-from autotune.families.source import KernelSource
+from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
-
-NVCC_FLAGS = ("-std=c++17", "-O3")
-"""Flags that every compile line uses, here and in exports."""
 
 
 def _literal(value: Any) -> Any:

@@ -110,7 +110,6 @@ class Space:
         return (self._at(int(index)) for index in self._valid)
 
     def candidates(self) -> Iterator[Candidate]:
-        """All valid configurations as candidates."""
         return (self.candidate(config) for config in self.configs())
 
     def candidate(self, config: Config) -> Candidate:
@@ -153,14 +152,14 @@ class Space:
         return self[int(generator.integers(self.size))]
 
     def starts(self) -> tuple[dict[str, Value], ...]:
-        """What the family suggests for this problem and device, as far as it is valid, best first; then its default.
+        """The family's starts for this problem and device, as far as they are valid, best first; then its default.
 
         Where none of them is valid, the valid configuration with most values in common with the first.
 
         Raises:
             NoFeasibleConfiguration: there is none.
         """
-        wanted = [{**self.template.defaults, **dict(values)} for values in self._suggested()]
+        wanted = [{**self.template.defaults, **dict(values)} for values in self._listed_starts()]
         wanted.append(self.template.defaults)
         distinct = {tuple(config.items()): config for config in wanted}
         valid = tuple(config for config in distinct.values() if self.why_not(config) is None)
@@ -170,11 +169,11 @@ class Space:
         """The first of `starts`. Raises as it does."""
         return self.starts()[0]
 
-    def _suggested(self) -> Iterator[tuple[tuple[str, Value], ...]]:
+    def _listed_starts(self) -> Iterator[tuple[tuple[str, Value], ...]]:
         with self.template.named_errors():
-            for suggestion in self.template.front.suggestions:
-                if suggestion.when({**self.problem.fields, "device": self.spec}):
-                    yield suggestion.values
+            for start in self.template.starts:
+                if start.when({**self.problem.fields, "device": self.spec}):
+                    yield start.values
 
     def _nearest(self, config: Config) -> dict[str, Value]:
         self._require_any()

@@ -26,7 +26,6 @@ class Traits:
     deterministic: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {"arithmetic": self.arithmetic, "deterministic": self.deterministic}
 
     def rows(self) -> Iterator[tuple[str, str]]:

@@ -77,7 +77,6 @@ class CustomOp(Op):
         return {field.name: float(problem[field.name]) for field in self.fields if field.kind == "float"}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         tensors = [t for t in self.tensors(problem) if t.role == "input"]
         return {t.name: normal(t, seed + i) for i, t in enumerate(tensors)}
 

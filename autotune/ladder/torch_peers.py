@@ -1,16 +1,15 @@
 """Times PyTorch's attention backends and cuBLAS: `python -m autotune.ladder.torch_peers`, one request, one answer.
 
-A process of its own, so that the climb does not import PyTorch: it reads a line of JSON with the problems and writes
-one with their milliseconds. Times are GPU times between two events, L2 flushed, as the climb's own are.
+A process of its own, so that the climb does not import PyTorch: it is sent the problems and sends their milliseconds.
+Times are GPU times between two events, L2 flushed, as the climb's own are.
 """
 
 import contextlib
-import json
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune.core.channel import LOST, open_channel
 from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
@@ -145,22 +144,28 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def _missing(error: Exception) -> dict[str, Any]:
+    return {"missing": (str(error).splitlines() or [type(error).__name__])[0]}
+
+
 def main() -> None:
     """Import PyTorch, wait for the request, answer it."""
     try:
-        import torch
-        import torch.nn.attention
-    except ImportError as error:
-        reply: dict[str, Any] = {"attention": {}, "products": {}, "versions": {}, "missing": str(error)}
-    else:
-        line = sys.stdin.readline()
-        if not line.strip():
-            return
+        connection = open_channel()
+        reply: dict[str, Any] = {}
         try:
-            reply = answer(torch, json.loads(line))
+            import torch
+            import torch.nn.attention
+        except ImportError as error:
+            reply = _missing(error)
+        request = connection.recv()
+        try:
+            reply = reply or answer(torch, request)
         except RuntimeError as error:
-            reply = {"attention": {}, "products": {}, "versions": {}, "missing": str(error).splitlines()[0]}
-    sys.stdout.write(json.dumps(reply) + "\n")
+            reply = _missing(error)
+        connection.send(reply)
+    except LOST:
+        pass  # nobody asks any more
 
 
 if __name__ == "__main__":

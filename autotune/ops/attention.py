@@ -7,14 +7,11 @@ which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
 
 import math
 
-import numpy as np
-
 from autotune.core.arithmetic import ARITHMETICS, FULL
 from autotune.core.dtypes import OPERAND_DTYPES, epsilon
 from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
 from autotune.ops.op import Arrays, Field, Op, contiguous
 
@@ -28,7 +25,7 @@ FIELDS = (
     Field("T_kv", "int", default_from="T", help="key length; default T"),
     Field("HS", "int", 64, help="head size", maximum=4096),
     Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
-    Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
+    Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )
 
@@ -163,10 +160,14 @@ class Forward(Attention):
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and O rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.forward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
@@ -190,6 +191,10 @@ class Backward(Attention):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal q, k, v, dout; out and lse from a float32 forward pass, rounded as stored."""
+        import numpy as np
+
+        from autotune.ops import attention_reference as reference
+
         arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
         scale = self.scalars(problem)["scale"]
         forward = reference.forward(arrays, bool(problem["causal"]), scale, low_precision="fp32")
@@ -199,10 +204,14 @@ class Backward(Attention):
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and dS rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
@@ -212,6 +221,8 @@ class Backward(Attention):
         Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
         dK they add up like a random walk over the queries.
         """
+        import numpy as np
+
         norms = [np.linalg.norm(inputs[n].astype(np.float64), axis=-1).max(initial=0.0) for n in ("dout", "v")]
         rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
         q, k = (float(np.abs(inputs[name].astype(np.float64)).max(initial=0.0)) for name in ("q", "k"))

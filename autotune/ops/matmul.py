@@ -15,17 +15,18 @@ allows fp32 factors to be rounded to tf32 (10 bits of mantissa), and is judged b
 """
 
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from autotune.core.dtypes import OPERAND_DTYPES
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops import matmul_reference as reference
 from autotune.ops.inputs import normal
 from autotune.ops.op import Arrays, Field, Op, contiguous
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")
@@ -53,7 +54,7 @@ class Matmul(Op):
         Field("alpha", "float", 1.0, help="factor of the product"),
         Field("group", "int", 1, help="matrices of A and C that share one of B"),
         Field("interleaved", "choice", "none", choices=INTERLEAVED, help="operands that lie as (B, rows, NH, columns)"),
-        Field("arithmetic", "choice", "full", choices=ARITHMETIC, help="tf32: fp32 factors may be rounded to tf32"),
+        Field("arithmetic", "choice", "full", choices=ARITHMETIC, help="whether fp32 factors may be rounded to tf32"),
     )
     exact_fields = ("dtype", "layout", "mask", "arithmetic")
     error_factor = 2.0
@@ -76,11 +77,14 @@ class Matmul(Op):
         )
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`alpha`."""
         return {"alpha": float(problem["alpha"])}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal matrices; of a triangular A, zeros in the other triangle."""
+        import numpy as np
+
+        from autotune.ops import matmul_reference as reference
+
         arrays = {t.name: normal(t, seed + i) for i, t in enumerate(self.tensors(problem)[:2])}
         mask = str(problem["mask"])
         if mask.startswith("a_"):
@@ -89,17 +93,22 @@ class Matmul(Op):
         return arrays
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         return {"c": self._product(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """Sums in float32, C rounded to the dtype; factors rounded to tf32 where that is allowed."""
+        from autotune.ops import matmul_reference as reference
+
         if problem["arithmetic"] == "tf32":
             inputs = {name: reference.rounded_to_tf32(array) for name, array in inputs.items()}
         return {"c": self._product(problem, inputs, problem.dtype)}
 
     @staticmethod
-    def _product(problem: Problem, inputs: Arrays, low_precision: str | None) -> NDArray[np.float64]:
+    def _product(problem: Problem, inputs: Arrays, low_precision: str | None) -> "NDArray[np.float64]":
+        import numpy as np
+
+        from autotune.ops import matmul_reference as reference
+
         b = np.repeat(inputs["b"], problem.integer("group"), axis=1)
         return reference.matmul(inputs["a"], b, float(problem["alpha"]), str(problem["mask"]), low_precision)
 
@@ -110,13 +119,9 @@ class Matmul(Op):
 
     def nbytes(self, problem: Problem) -> float:
         """Each input read once, the output written once; of a triangular A half is read."""
-        a, b, c = (float(np.prod(t.shape)) for t in self.tensors(problem))
+        a, b, c = (float(math.prod(t.shape)) for t in self.tensors(problem))
         read = a / 2 if str(problem["mask"]).startswith("a_") else a
-        return (read + b + c) * self._element_bytes(problem)
-
-    @staticmethod
-    def _element_bytes(problem: Problem) -> int:
-        return 4 if problem.dtype == "fp32" else 2
+        return (read + b + c) * DTYPES[problem.dtype].size
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer matrices, whole ones; of matrices too large to emulate a corner.

@@ -4,10 +4,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import DTYPES
@@ -16,14 +14,20 @@ from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 
-Arrays = dict[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Arrays = dict[str, "NDArray[Any]"]
 
 
 @dataclass(frozen=True)
 class Field:
     """One field of an op's problems.
 
-    `default_from` names another field whose value is the default (NH_kv takes NH's).
+    Attributes:
+        default_from: another field whose value is the default (NH_kv takes NH's).
+        help: what it is, in lower case; of the command line's option too.
+        has_option: whether the command line has `--name`; not where that means something else there (`--set` does).
     """
 
     name: str
@@ -34,6 +38,12 @@ class Field:
     minimum: int = 1
     maximum: int = 2**31 - 1
     help: str = ""
+    has_option: bool = True
+
+    @property
+    def option(self) -> str:
+        """`--NH-kv` for `NH_kv`; of a boolean, the one that says yes."""
+        return "--" + self.name.replace("_", "-")
 
     def parse(self, op: str, value: Value) -> Value:
         """The value in the field's type; text from a command line is converted.
@@ -70,7 +80,7 @@ class Field:
 
     def _int(self, op: str, value: Value) -> int:
         number = _whole(value)
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        if isinstance(number, bool) or not isinstance(number, Integral):
             raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
         if not self.minimum <= number <= self.maximum:
             limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
@@ -167,7 +177,7 @@ class Op(ABC):
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
-        return float(sum(np.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
+        return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
 
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""

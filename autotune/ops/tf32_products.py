@@ -18,7 +18,7 @@ def multiply_tf32x3(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float32]:
     """a @ b by three products of tf32 matrices, summed in float32, small ones first (3xTF32).
 
     Each factor is the sum of two tf32 numbers but for its last bits, a's first one rounded and b's truncated, as in
-    `templates/common/mma_tf32.cuh`; the product of the small ones is left out.
+    `templates/common/ptx/mma_tf32.cuh`; the product of the small ones is left out.
     """
     a_big, b_big = rounded_to_tf32(a), truncated_to_tf32(b)
     a_small, b_small = truncated_to_tf32(a - a_big), truncated_to_tf32(b - b_big)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 from autotune.ladder.climbed import Climb, Rung
 from autotune.ladder.versions import PUBLISHED_GPU, PUBLISHED_PROBLEM
-from autotune.report.words import format_ms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from autotune.core.values import format_config
-from autotune.report.words import clock, format_ms, number
+from autotune.core.words import clock, format_ms, number
 from autotune.tuning.events import Progress
 
 if TYPE_CHECKING:

@@ -5,16 +5,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.answers.lookup import best, usual_gpu
+from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
 from autotune.core.passwords import hidden
-from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
+from autotune.core.words import clock, format_ms, number
 from autotune.families.template import SUFFIX
 from autotune.gpus.identity import gpu_of_record
-from autotune.ops.op import Op
-from autotune.report.words import clock, format_ms, number
+from autotune.gpus.meant import usual_gpu
+from autotune.ops.op import Field, Op
+from autotune.ops.registry import FIELD_OPTIONS
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
@@ -23,10 +24,6 @@ _WHY = {
     "exhausted": "the whole space has been evaluated",
     "interrupted": "interrupted",
 }
-_OPTIONS = {"NH_kv": "--NH-kv", "T_kv": "--T-kv"}
-_OWN_OPTIONS = frozenset(
-    {"B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "layout", "M", "N", "K", "mask", "alpha", "scale"}
-)
 
 
 def table_columns(result: SearchResult) -> list[str]:
@@ -132,9 +129,11 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     GPU where a look-up would take another one.
     """
     words = ["autotune", "export", "--op", op.name]
-    for name, value in result.problem.fields.items():
-        if name in asked.fields or value != _default(op, result.problem, name):
-            words += _option(name, value)
+    for field in op.fields:
+        value = result.problem[field.name]
+        default = result.problem[field.default_from] if field.default_from else field.default
+        if field.name in asked.fields or value != default:
+            words += _option(field, value)
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
     words += ["--full-precision"] if asked.full_precision else []
@@ -169,18 +168,12 @@ def _family(result: SearchResult, templates: Sequence[str]) -> list[str]:
     return ["--template", named[0]] if named else []
 
 
-def _option(name: str, value: Value) -> list[str]:
-    if name == "causal":
-        return ["--causal" if value else "--no-causal"]
-    if name in _OWN_OPTIONS:
-        return [_OPTIONS.get(name, f"--{name}"), str(value)]
-    return ["--set", f"{name}={value}"]
-
-
-def _default(op: Op, problem: Problem, name: str) -> object:
-    """The value a field takes when it is not given: its default, or another field's value."""
-    field = next(field for field in op.fields if field.name == name)
-    return problem[field.default_from] if field.default_from else field.default
+def _option(field: Field, value: Value) -> list[str]:
+    if field.name not in FIELD_OPTIONS:
+        return ["--set", f"{field.name}={value}"]
+    if field.kind == "bool":
+        return [field.option if value else field.option.replace("--", "--no-", 1)]
+    return [field.option, str(value)]
 
 
 def _worst_check(ranked: Ranked) -> OutputCheck | None:

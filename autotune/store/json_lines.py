@@ -24,7 +24,7 @@ from autotune.core.problem import Problem, split_json
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.plain import dumps, loads
-from autotune.store.records import Stage
+from autotune.store.records import Stage, StoredMeasurement
 
 RecordType = Literal["measurement", "winner"]
 
@@ -67,6 +67,13 @@ class Line:
             self.measurement.to_json(),
         )
         return dumps(dict(zip(_KEYS, values, strict=True)))
+
+    def stored(self) -> StoredMeasurement:
+        """The record as a store hands it out, with 0 for the id that it has in none."""
+        return StoredMeasurement(
+            0, self.identity.name, self.problem, self.candidate, self.source_hash, self.stage, None,
+            self.package_version, self.created_at, self.measurement,
+        )  # fmt: skip
 
     @property
     def is_winner(self) -> bool:

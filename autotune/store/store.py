@@ -303,7 +303,6 @@ class Store:
             return queries.problems(session, op)
 
     def devices(self) -> list[DeviceSummary]:
-        """Every device."""
         with self.read() as session:
             return queries.devices(session)
 

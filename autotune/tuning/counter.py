@@ -15,7 +15,7 @@ from autotune.estimate.counts import Counts
 from autotune.estimate.model import Estimate, predict
 from autotune.estimate.schedule import schedules_of
 from autotune.ops.op import Op
-from autotune.trace.remote import TracingProcess
+from autotune.trace.remote import TracerKilled, TracingProcess
 from autotune.trace.task import Traced, TraceTask
 
 LIMIT_S = 30.0
@@ -28,25 +28,29 @@ class Counter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = TracingProcess(LIMIT_S)
-        self._closed = False
 
     def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
-        """`autotune.estimate.counting.count`, with its errors; BuildError once closed."""
+        """`autotune.estimate.counting.count`, with its errors; BuildError once stopped, or when killed from outside."""
         with self._lock:
             return count(self._trace, task, op, whole)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the process; a run under way fails."""
-        self._closed = True
+        self._process.stop()
+
+    def close(self) -> None:
+        """Wait for its end, once no run is under way."""
         self._process.close()
 
     def _trace(self, task: TraceTask) -> Traced:
-        if self._closed:
-            raise BuildError("the search is over")
         try:
             return self._process.trace(task)
-        except OSError as error:  # closed under its feet
-            raise LaunchError(f"the traced run was ended: {error}") from error
+        except TracerKilled:
+            pass
+        try:
+            return self._process.trace(task)
+        except TracerKilled as error:
+            raise BuildError(f"{error}, twice: somebody kills it, or the machine has too little memory") from error
 
 
 @dataclass(frozen=True)

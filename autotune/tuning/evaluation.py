@@ -94,8 +94,7 @@ class Task:
 
     def fallback(self, job: Job) -> Timing:
         """An estimate where nothing could be counted."""
-        tensor_cores = any("mma" in include.name for include in job.source.includes)
         template = self.templates[job.source.candidate.template]
         flops = template.executed_flops(self.op.flops(self.problem), self.problem)
         nbytes, plan, spec = self.op.nbytes(self.problem), job.source.plan, self.identity.spec
-        return estimate(flops, nbytes, plan, job.resources, spec, tensor_cores=tensor_cores)
+        return estimate(flops, nbytes, plan, job.resources, spec, tensor_cores=template.front.tensor_cores)

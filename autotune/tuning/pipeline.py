@@ -131,8 +131,9 @@ class Pipeline:
 
     def _stop_builds(self) -> None:
         self._dropped = True
-        self._counter.close()
+        self._counter.stop()
         self._pool.close()
+        self._counter.close()
 
     def _join(self) -> None:
         for thread in self._threads:  # what they waited for has ended or is cancelled
@@ -164,11 +165,17 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-            job.compiler, job.cubin, job.machine_code = cubin.compiler, cubin.path, machine_code(cubin.path, plan)
+<<<<<<< HEAD
+            reference = task.templates[job.source.candidate.template].reference
+            job.compiler, job.cubin = cubin.compiler, cubin.path
+            job.machine_code = machine_code(cubin.path, plan, reference)
+=======
+            job.compiler, job.cubin = cubin.compiler, cubin.path
+>>>>>>> main
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
-            job.resources = kernel_resources(plan, cubin, spec)
+            job.resources, job.machine_code = kernel_resources(plan, cubin, spec), machine_code(cubin.path, plan)
             if not task.emulated:
                 verdict, seconds = self._judge(job, cubin, plan)
                 return self._measurement(job, verdict, seconds, verdict.timing)
@@ -209,7 +216,8 @@ class Pipeline:
             job.timing = self._build(request).result().timing
         except (LaunchError, CompileError) as error:
             job.timing = self._task.fallback(job)
-            job.uncounted = f"not counted, so ranked behind all that are: {str(error).splitlines()[0]}"
+            why, _, _ = str(error).partition("\n")
+            job.uncounted = f"not counted, so ranked behind all that are: {why}"
         return job.timing
 
     def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:

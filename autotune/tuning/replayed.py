@@ -32,15 +32,12 @@ class RecordedConfigs:
         self.size = len(self._valid)
 
     def contains(self, config: Config) -> bool:
-        """Whether the configuration was recorded and not ruled out."""
         return self._recording.lookup(config).outcome is not Outcome.INFEASIBLE
 
     def configs(self) -> Iterator[dict[str, Value]]:
-        """All valid configurations in the recording's order."""
         return iter(self._valid)
 
     def sample(self, rng: np.random.Generator) -> dict[str, Value]:
-        """A random valid configuration."""
         return self._valid[int(rng.integers(self.size))]
 
     def starts(self) -> list[dict[str, Value]]:
@@ -61,11 +58,9 @@ class Player:
         self._waiting: list[Candidate] = []
 
     def submit(self, candidate: Candidate) -> None:
-        """Queue a candidate."""
         self._waiting.append(candidate)
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:  # noqa: ARG002 - never waits
-        """The oldest waiting candidate's measurement."""
         if not self._waiting:
             return []
         candidate = self._waiting.pop(0)
@@ -75,15 +70,12 @@ class Player:
         """Recorded times are what they are."""
 
     def load(self) -> Load:
-        """Nothing is built and nothing takes time."""
         return Load()
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
-        """The recorded times again."""
         return [self._device.measure(candidate.config).timing for candidate in candidates]
 
     def drop(self) -> None:
-        """Forget what waits."""
         self._waiting.clear()
 
     def close(self) -> None:
@@ -101,11 +93,9 @@ class Unrecorded:
         return iter(())
 
     def claim(self, candidate: Candidate) -> ClaimAnswer:  # noqa: ARG002
-        """Granted."""
         return ClaimAnswer("granted")
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:  # noqa: ARG002
-        """A number for a record that is not made."""
         return next(self._ids)
 
     def keep_alive(self) -> None:

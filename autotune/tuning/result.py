@@ -71,7 +71,6 @@ class SearchResult:
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `--json`."""
         return {
             "problem": self.problem.to_json(),
             "device": self.device,

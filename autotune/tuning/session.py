@@ -32,7 +32,7 @@ from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.result import SearchResult
-from autotune.tuning.samplers import SAMPLERS, make_strategy
+from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
 
 STARTUP = 10
@@ -66,8 +66,7 @@ class Options:
         Raises:
             UsageError: an unknown sampler, or a number below what makes sense.
         """
-        if self.sampler not in SAMPLERS:
-            raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
+        require_sampler(self.sampler)
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
             if value is not None and not least <= value <= _LARGEST:
                 raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
@@ -123,7 +122,7 @@ class Session:
         )  # fmt: skip
 
     def _first(self) -> tuple[Candidate, ...]:
-        """What each family suggests, its default, and what won nearby."""
+        """The starts of each family, its default, and what won nearby."""
         exact = get_op(self.records.problem.op).exact_fields
         return (*self.families.starts(), *neighbours(self.records, self.families, exact))
 

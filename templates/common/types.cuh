@@ -1,8 +1,10 @@
-// Element types: conversion to and from float, and loads and stores of several elements at once.
+// Element types: conversion to and from float, pairs of 16-bit elements in a word, loads and stores of several at once.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+
+#include <cstdint>
 
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
@@ -16,6 +18,44 @@ template <>
 __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+/// Two floats rounded to T, `low` in the low half.
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t pack<__half>(float low, float high)
+{
+    const __half2 both = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+}
+template <>
+__device__ __forceinline__ uint32_t pack<__nv_bfloat16>(float low, float high)
+{
+    const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&both);
+}
+
+/// Two rounded numbers as floats.
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t both);
+template <>
+__device__ __forceinline__ float2 unpack_pair<__half>(uint32_t both)
+{
+    return __half22float2(*reinterpret_cast<const __half2*>(&both));
+}
+template <>
+__device__ __forceinline__ float2 unpack_pair<__nv_bfloat16>(uint32_t both)
+{
+    return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&both));
+}
+
+/// One of two numbers packed in a word; 0 is the low half.
+template <class T>
+__device__ __forceinline__ T half_of(uint32_t both, int half)
+{
+    const uint16_t bits = static_cast<uint16_t>(both >> 16 * half);
+    return *reinterpret_cast<const T*>(&bits);
+}
 
 /// N elements that are moved by one instruction (N * sizeof(T) is 2, 4, 8 or 16 bytes).
 template <class T, int N>

@@ -33,6 +33,25 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 0.5f, cudaSuccess; }
+// The driver's encoder: the emulator's own maps.
+static int encode_tensor_map(void* map, int type, uint32_t rank, void* data, const uint64_t* extents,
+                             const uint64_t* strides, const uint32_t* box, const uint32_t*, int, int swizzle, int,
+                             int) {
+  emulator::TensorMapContent made{};
+  made.mark = emulator::TensorMapContent::expected_mark;
+  made.address = reinterpret_cast<uint64_t>(data);
+  made.rank = rank, made.type = type, made.swizzle = 16 << swizzle;
+  for (uint32_t i = 0; i < rank; ++i) {
+    made.extent[i] = extents[i], made.box[i] = box[i];
+    if (i && strides[i - 1] % 16) return 1;
+    if (i) made.stride[i - 1] = strides[i - 1];
+  }
+  return made.address % 16 ? 1 : (std::memcpy(map, &made, sizeof made), 0);
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) {
+  return *found = reinterpret_cast<void*>(encode_tensor_map), cudaSuccess;
+}
 template <class K> cudaError_t cudaFuncSetAttribute(K*, cudaFuncAttribute, int) { return cudaSuccess; }
 struct EmulatedLaunch {
   unsigned grid[3], block[3];

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from autotune.answers import lookup
 from autotune.answers.lookup import best
-from autotune.answers.recheck import recheck_store
+from autotune.answers.recheck import Way, recheck_store
 from autotune.cli.main import run
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.machine_code import machine_code
@@ -21,7 +22,9 @@ from autotune.core import resources
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Version
 from autotune.families import template as template_module
+from autotune.families.op_ref import load_own
 from autotune.families.render import render
+from autotune.families.space import Space
 from autotune.families.template import builtin_templates, find_template
 from autotune.ops.registry import get_op
 from autotune.store import Store, entries, open_store, shipped
@@ -99,7 +102,7 @@ def store(house: Path, cache: BuildCache) -> Iterator[Store]:
 
 
 def standings(store: Store, cache: BuildCache, *, adopt: bool = False) -> list[str]:
-    return [one.standing for one in recheck_store(store, cache, adopt=adopt)]
+    return [one.standing for one in recheck_store(store, Way(cache, adopt=adopt))]
 
 
 def answer() -> tuple[str, float | None]:
@@ -141,8 +144,7 @@ def test_a_real_change_is_named(house: Path, store: Store, cache: BuildCache, ca
     assert run(["db", "recheck", "--no-shipped"]) == 1
     shown = capsys.readouterr().out
     assert f"{house / 'a.db'}: 2 winners: 2 changed" in shown
-    assert f"changed: {PROBLEM} on h200, copy THREADS=256" in shown
-    assert "its machine code is " in shown
+    assert f"changed: {PROBLEM} on h200, copy: its machine code is " in shown
     assert answer()[0] == "nearest"
     assert list(export_lines(store, winners_only=False)) == before
 
@@ -162,7 +164,7 @@ def test_what_is_no_kernel_any_more_has_changed(
     if "THREADS  = [32" in next(iter(words)):
         words = {**words, "THREADS  = 256": "THREADS  = 128"}
     change(house, words)
-    one, _ = recheck_store(store, cache, adopt=False)
+    one, _ = recheck_store(store, Way(cache, adopt=False))
     assert one.standing == "changed"
     assert why in one.why
 
@@ -215,8 +217,36 @@ def test_families_that_are_not_here_are_said(house: Path, store: Store, cache: B
     assert record is not None
     with open_store(house / "b.db") as other:
         other.record(H200, PROBLEM, Candidate("mine", "ab" * 8, ()), SOURCE, record.measurement)
-        (one,) = recheck_store(other, cache, adopt=True)
+        (one,) = recheck_store(other, Way(cache, adopt=True))
     assert (one.standing, one.why) == ("no family", "permute has no family mine here")
+
+
+def test_a_family_of_ones_own_is_looked_at_when_named(house: Path, cache: BuildCache, capsys: Capture) -> None:
+    """Its reference counts: what was right by one may be wrong by another, whatever the machine code."""
+    example = Path(__file__).parents[2] / "examples" / "softmax"
+    for file in ("softmax.cu.j2", "softmax_reference.py"):
+        shutil.copy(example / file, house / file)
+    path, reference = house / "softmax.cu.j2", "softmax_reference:row_softmax"
+    family = load_own(path, reference)
+    problem = get_op(family.op).problem()
+    source = render(family, problem, Space(family, problem, H200.spec).default(), H200.spec)
+    code = machine_code(build_cubin(source, H200.spec.arch, cache).path, source.plan, family.reference)
+    with open_store() as store:
+        measured = replace(ok(1.5, compiler=str(find_nvcc())), machine_code=code)
+        store.record(H200, problem, source.candidate, source.hash, measured)
+    assert run(["db", "recheck", "--no-shipped"]) == 0
+    assert "1 winner: 1 no family" in capsys.readouterr().out
+    named = ["db", "recheck", "--no-shipped", "--template", str(path), "--reference", reference]
+    assert run(named) == 0
+    assert "1 winner: 1 same" in capsys.readouterr().out
+    path.write_text(path.read_text() + "// the end\n")
+    assert run(named) == 0
+    assert "1 winner: 1 renewed" in capsys.readouterr().out
+    corrected = house / "softmax_reference.py"
+    corrected.write_text(corrected.read_text() + "\n\nCORRECTED = True\n")
+    sys.modules.pop("softmax_reference", None)
+    assert run(named) == 1
+    assert "1 winner: 1 changed" in capsys.readouterr().out
 
 
 def test_a_later_text_that_has_been_measured_itself_wins_by_that(house: Path, store: Store, cache: BuildCache) -> None:
@@ -285,7 +315,7 @@ def test_a_named_database_must_be_there(house: Path, capsys: Capture) -> None:
 def test_show_tells_what_was_measured(house: Path, store: Store, cache: BuildCache, capsys: Capture) -> None:
     (old,) = store.winners(device="h200")
     change(house, TIDIED)
-    recheck_store(store, cache, adopt=False)
+    recheck_store(store, Way(cache, adopt=False))
     (winner,) = store.winners(device="h200")
     assert run(["show", str(winner.record.id)]) == 0
     shown = capsys.readouterr().out

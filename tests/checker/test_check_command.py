@@ -215,7 +215,7 @@ def test_ctrl_c_leaves_what_has_been_checked(
         yield checked
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["autotune.checker"], "check_all", interrupted)
+    monkeypatch.setattr(sys.modules["autotune.checker.check"], "check_all", interrupted)
     assert run(["check", "--all", *["--json"] * as_json]) == 130
     said = capsys.readouterr().out
     if as_json:

@@ -118,7 +118,7 @@ def test_the_header_says_what_the_file_is() -> None:
     assert "problem:        B=4 NH=12 NH_kv=12 T=512 T_kv=512 HS=64 dtype=fp16 causal=1 layout=bthd" in head
     assert "device:         NVIDIA H200 (sm_90a)" in head
     assert "time:           never tuned" in head
-    assert "compile:        nvcc -O3 -std=c++17 -arch=sm_90a b.cu -o b" in head
+    assert "compile:        nvcc -std=c++17 -O3 -arch=sm_90a b.cu -o b" in head
     assert f"autotune show {found.source.hash}" in head
     assert "licence:        MIT" in head
     assert "BLOCK_M=" in head

@@ -1,4 +1,4 @@
-"""The backward family on tensor cores: every form of its code compiles; first suggestions do not spill."""
+"""The backward family on tensor cores: every form of its code compiles; first starts do not spill."""
 
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Pa
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("HS", [32, 64, 128, 256])
-def test_the_first_suggestion_spills_nothing(dtype: str, HS: int, cache: BuildCache) -> None:
+def test_the_first_start_spills_nothing(dtype: str, HS: int, cache: BuildCache) -> None:
     spec = gpu("h200")
     problem = BACKWARD.problem(dtype=dtype, HS=HS)
     source = render(FAMILY, problem, Space(FAMILY, problem, spec).default(), spec)

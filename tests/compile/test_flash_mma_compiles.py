@@ -21,7 +21,7 @@ FAMILY = find_template("forward", "flash_mma")
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("HS", [64, 96, 128, 192, 256])
-def test_suggestions_do_not_spill(HS: int, causal: bool, cache: BuildCache) -> None:
+def test_starts_do_not_spill(HS: int, causal: bool, cache: BuildCache) -> None:
     """What the family begins with on an H200; dtypes take turns."""
     spec = gpu("h200")
     problem = FORWARD.problem(HS=HS, dtype="fp16" if causal else "bf16", causal=causal)

@@ -36,8 +36,12 @@ def test_it_reads_nothing() -> None:
 
 
 def test_what_a_signal_ended_says_which() -> None:
-    done = run(shell("kill -TERM $$"), 10)
-    assert (done.status, signal_name(done.status)) == (-signal.SIGTERM, "SIGTERM")
+    done = run(shell("kill -ABRT $$"), 10)
+    assert (done.status, signal_name(done.status)) == (-signal.SIGABRT, "SIGABRT")
+
+
+def test_what_ends_a_job_does_not_end_it() -> None:
+    assert run(shell("kill -TERM $$; kill -HUP $$; kill -INT $$; echo here"), 10).output == "here\n"
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:

@@ -2,19 +2,26 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          7f84ac6ad47d6085
+// hash:          72181a998b7043d2
 
-#include "common/async_copy.cuh"
-#include "common/gradient.cuh"
-#include "common/gradient_mma.cuh"
-#include "common/ldmatrix.cuh"
-#include "common/mma.cuh"
-#include "common/score.cuh"
-#include "common/shared_tile.cuh"
-#include "common/softmax.cuh"
-#include "common/tile_copy.cuh"
+#include "common/attention/fragment_sums.cuh"
+#include "common/attention/row_sums.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/attention/steps.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/ldmatrix.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/ptx/shared_address.cuh"
+#include "common/tile/rows.cuh"
+#include "common/tile/shared_tile.cuh"
+#include "common/tile/staged.cuh"
+#include "common/tile/tile_copy.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/fragments.cuh"
+#include "common/warp/matrix_lanes.cuh"
+#include "common/warp/products.cuh"
 
 using element = __half;
 
@@ -87,7 +94,7 @@ struct Place {
     /// Where a batch has `heads` heads; computed every time it is asked for.
     static __device__ __forceinline__ Place of_block(int heads)
     {
-        const int matrix = computed_once(blockIdx.x);
+        const int matrix = opaque(blockIdx.x);
         return {matrix / heads, matrix % heads, static_cast<int>(blockIdx.y)};
     }
 };
@@ -159,7 +166,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const bool vectors_q = allows_vectors<8>(in.q);
     const bool vectors_dout = allows_vectors<8>(in.dout);
     const auto copy = [&](int head, int query, int stage) {
-        const int batch_now = computed_once(batch);  // see `attend`
+        const int batch_now = opaque(batch);  // see `attend`
         const int offset = stage * Tile::bytes(BLOCK_M);
         copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, batch_now, head, query, in.T, vectors_q);
         copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, batch_now, head, query, in.T, vectors_dout);
@@ -206,7 +213,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     };
 
     // Writes P or dS of this warp's keys and 16 queries from `column` of the tile on.
-    const int pair_lane = computed_once(PairTile::offset(lane / 4, 0) + lane % 4 * 4) + PairTile::bytes(warp_row);
+    const int pair_lane = opaque(PairTile::offset(lane / 4, 0) + lane % 4 * 4) + PairTile::bytes(warp_row);
     const auto write_pairs = [&](unsigned char* tile, const uint32_t (&a)[OWN_TILES][4], int column) {
 #pragma unroll
         for (int m = 0; m < OWN_TILES; ++m)
@@ -219,7 +226,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     // This warp's part of dQ of a tile, over all keys of the block.
     const int dq_row = warp / DQ_WARPS_D * 16 * DQ_M_TILES;
     const int dq_part = warp % DQ_WARPS_D;
-    const int dq_columns_lane = computed_once(Tile::advance(rows_first, 2 * dq_part));
+    const int dq_columns_lane = opaque(Tile::advance(rows_first, 2 * dq_part));
     const int ds_column = PairTile::advance(ldmatrix_cols_first<PairTile>(), dq_row / 8);
     const auto add_dq = [&](float* sums, const unsigned char* pairs) {
 #pragma unroll 1
@@ -250,8 +257,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const auto attend = [&](int head_at, int query_at, auto masked) {
         // Registers are what there is least of: from here on the compiler cannot tell that these follow from those of
         // the step before, and so computes addresses when they are used and does not keep them.
-        const int head = computed_once(head_at);
-        const int query = computed_once(query_at);
+        const int head = opaque(head_at);
+        const int query = opaque(query_at);
         wait_for_copies<0>();
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
         copy_after(head, query, stage ^ 1);

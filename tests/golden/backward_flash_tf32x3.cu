@@ -2,19 +2,23 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          bbb0ffafde5d38d3
+// hash:          9b5866f392b2426d
 
-#include "common/async_copy.cuh"
-#include "common/gradient.cuh"
-#include "common/gradient_tf32.cuh"
-#include "common/ldmatrix.cuh"
-#include "common/mma_tf32.cuh"
-#include "common/score.cuh"
-#include "common/shared_tile.cuh"
-#include "common/softmax.cuh"
-#include "common/tile_copy.cuh"
+#include "common/attention/query_share_tf32.cuh"
+#include "common/attention/row_sums.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/ptx/shared_address.cuh"
+#include "common/tile/rows.cuh"
+#include "common/tile/shared_tile.cuh"
+#include "common/tile/staged.cuh"
+#include "common/tile/tile_copy.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/matrix_lanes.cuh"
+#include "common/warp/tf32_products.cuh"
 
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
@@ -142,7 +146,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         if (head < head_begin + heads) {
             const int query = first_query(tile);
             const int offset = stage * Tile::bytes(BLOCK_M);
-            const int b = computed_anew(batch);
+            const int b = opaque(batch);
             copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, b, head, query, in.T, vectors_q);
             copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, b, head, query, in.T, vectors_dout);
             const SharedAddress sums = shared_address(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
@@ -172,7 +176,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     // Hides the queries that do not see a key, in a chunk from `query` on.
     const auto mask = [&](Products& s, int query) {
-        const int first_own = computed_anew(key + warp_row + lane / 4);
+        const int first_own = opaque(key + warp_row + lane / 4);
 #pragma unroll
         for (int m = 0; m < OWN_TILES; ++m)
 #pragma unroll
@@ -198,7 +202,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     // dQ of the tile: this warp's queries and columns, the block's first `keys` keys. What it needs is computed at each
     // step: registers are scarcer than instructions.
     const auto add_dq = [&](int head, int query, int keys) {
-        const unsigned thread = computed_anew(threadIdx.x);
+        const unsigned thread = opaque(threadIdx.x);
         const int dq_row = thread / 32 / DQ_WARPS_D * DQ_ROWS;
         const int dq_col = thread / 32 % DQ_WARPS_D * (DQ_STEP == 1 ? 16 * DQ_TILES : 16);
         const Share share(thread, dq_row, dq_col);
@@ -210,7 +214,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
             for (int i = 0; i < 32; i += 16)
                 share.multiply(sum, rest, ds_tile + Pairs::bytes(own + i), k_tile + Tile::bytes(own + i));
         add_tiles(sum, rest);
-        float* const rows = matrix_of(dq, computed_anew(batch), head) + (query + dq_row) * dq.stride[2];
+        float* const rows = matrix_of(dq, opaque(batch), head) + (query + dq_row) * dq.stride[2];
         Share::add(rows + dq_col * dq.stride[3], dq, in.T - query - dq_row, sum, in.scale);
     };
 

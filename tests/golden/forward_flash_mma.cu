@@ -2,20 +2,24 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          bb2a671abd323764
+// hash:          0581415832a5c3ea
 
-#include "common/async_copy.cuh"
-#include "common/exp2_polynomial.cuh"
-#include "common/ldmatrix.cuh"
-#include "common/mma.cuh"
-#include "common/reduce.cuh"
-#include "common/row_map.cuh"
-#include "common/score.cuh"
-#include "common/shared_tile.cuh"
-#include "common/softmax.cuh"
-#include "common/tile_copy.cuh"
+#include "common/attention/exp2_polynomial.cuh"
+#include "common/attention/row_map.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/ldmatrix.cuh"
+#include "common/ptx/mma.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/ptx/shared_address.cuh"
+#include "common/tile/shared_tile.cuh"
+#include "common/tile/tile_copy.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/matrix_lanes.cuh"
+#include "common/warp/reduce.cuh"
 
 using element = __half;
 
@@ -304,8 +308,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 / WARPS_D * 16 * M_TILES);
     // The warp's first row, and this thread's: the next ones are 8 apart. Computed anew where they are needed, for kept
     // through the loop they would crowd others out of the registers.
-    const auto warp_row = [&] { return row_begin + computed_once(threadIdx.x) / 32 / WARPS_D * 16 * M_TILES; };
-    const auto first_row = [&] { return warp_row() + computed_once(threadIdx.x) % 32 / 4; };
+    const auto warp_row = [&] { return row_begin + opaque(threadIdx.x) / 32 / WARPS_D * 16 * M_TILES; };
+    const auto first_row = [&] { return warp_row() + opaque(threadIdx.x) % 32 / 4; };
     const auto warp_keys = [&] { return scores.keys_seen(map.query(warp_row() + 16 * M_TILES - 1)); };
     const int key0 = threadIdx.x % 4 * 2;                // this thread's first key in a tile
     const int value_lane = ldmatrix_rows_first<Tile>();  // this lane's row in a tile, for ldmatrix

@@ -2,14 +2,17 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 THREADS=128 LANES_N=8 MIN_WARPS=12 UNROLL=2 SMEM_PAD=4 VEC=4 P_COLS=64 KV_BUFFERS=1 SKIP_MASKED=True ROW_ORDER=last_first GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          a2f04ddf1c7f4c7d
+// hash:          ee0c79f1a1e18cfd
 
-#include "common/reduce.cuh"
-#include "common/score.cuh"
-#include "common/softmax.cuh"
-#include "common/tile.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
+#include "common/tile/rows.cuh"
+#include "common/tile/staged.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/fma_products.cuh"
+#include "common/warp/reduce.cuh"
 
 using element = __half;
 

@@ -2,20 +2,22 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          ff0ed1e5b3abe287
+// hash:          ed7c53f63f705bf0
 
-#include "common/async_copy.cuh"
-#include "common/float_tile.cuh"
-#include "common/ldmatrix.cuh"
-#include "common/mma_tf32.cuh"
-#include "common/mma_tf32_bf16.cuh"
-#include "common/reduce.cuh"
-#include "common/score.cuh"
-#include "common/softmax.cuh"
-#include "common/tile.cuh"
-#include "common/tile_copy.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/async_copy.cuh"
+#include "common/ptx/ldmatrix.cuh"
+#include "common/tile/rows.cuh"
+#include "common/tile/shared_tile.cuh"
+#include "common/tile/tile_copy.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/deep_floats.cuh"
+#include "common/warp/matrix_lanes.cuh"
+#include "common/warp/reduce.cuh"
+#include "common/warp/tf32_operands.cuh"
+#include "common/warp/tf32_bf16_operands.cuh"
 
 using element = float;
 

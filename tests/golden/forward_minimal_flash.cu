@@ -2,11 +2,12 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=2 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          041e98a39a830b29
+// hash:          f1a6a3eacf6fe122
 
-#include "common/score.cuh"
-#include "common/softmax.cuh"
-#include "common/tile.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
+#include "common/tile/staged.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

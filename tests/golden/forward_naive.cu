@@ -2,10 +2,11 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          fb3d4c9b273dcf67
+// hash:          4b6a2625b5370a73
 
-#include "common/score.cuh"
-#include "common/softmax.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

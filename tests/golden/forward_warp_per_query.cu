@@ -2,14 +2,15 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: WARPS=8 QUERIES=8 BLOCK_N=64 SMEM_PAD=4 REDUCE=shuffle WEIGHTS=shared UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          dd5e91abe4e072af
+// hash:          c43d5b3e9e7e712b
 
-#include "common/reduce.cuh"
-#include "common/score.cuh"
-#include "common/softmax.cuh"
-#include "common/tile.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
+#include "common/tile/staged.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/reduce.cuh"
 
 using element = __half;
 

@@ -2,9 +2,9 @@
 // problem:       B=4 NH=12 T=1024 HS=64 dtype=fp16 source=bthd target=bhtd
 // configuration: THREADS=256 VEC=8 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          159f0ce08b13b919
+// hash:          037e2b69fcacc135
 
-#include "common/row_access.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

@@ -2,9 +2,9 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=32 COLUMNS=8 TILE=1024 PRODUCTS=True UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          5cc91e8215e39a38
+// hash:          0bd7822cd1cfa929
 
-#include "common/score.cuh"
+#include "common/attention/score.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

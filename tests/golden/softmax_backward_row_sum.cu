@@ -2,13 +2,13 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=16 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2f102494bf7b9e23
+// hash:          df04537a9f2df697
 
-#include "common/reduce.cuh"
-#include "common/row_access.cuh"
-#include "common/score.cuh"
+#include "common/attention/score.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/reduce.cuh"
 
 using element = __half;
 

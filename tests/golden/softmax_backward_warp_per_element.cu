@@ -2,14 +2,14 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: LANES=32 COLUMNS=8 ROWS_EACH=64 THREADS=256 REDUCE=cooperative_groups UNROLL=4 DIAGONAL=split REVERSE=True GRID_MAP=x=columns,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          21920ffc6dc55c8b
+// hash:          fbb4fc2333bf15f1
 
-#include "common/cooperative_reduce.cuh"
-#include "common/reduce.cuh"
-#include "common/row_access.cuh"
-#include "common/score.cuh"
+#include "common/attention/score.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
+#include "common/warp/reduce.cuh"
+#include "common/warp/cooperative_reduce.cuh"
 
 using element = __half;
 

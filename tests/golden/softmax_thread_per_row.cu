@@ -2,11 +2,12 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=64 PASSES=online STAGED=33 columns UNROLL=4 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4bb56f3af3b639d8
+// hash:          c73a30711111366b
 
-#include "common/row_access.cuh"
-#include "common/score.cuh"
-#include "common/softmax.cuh"
+#include "common/attention/score.cuh"
+#include "common/attention/softmax.cuh"
+#include "common/ptx/arithmetic.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 

@@ -40,7 +40,7 @@ def exported(template: Template, fields: dict[str, Any]) -> str:
     if template.why_unsupported(problem, GPU) is not None:
         pytest.skip("the family does not support it")
     space = Space(template, problem, GPU)
-    found = Best("default", "none", None, problem, GPU, space.candidate(space.default()), template=template)
+    found = Best("default", "none", None, problem, GPU, space.candidate(space.default()), template)
     return export_text(found, "exported.cu", main=True)
 
 

@@ -10,7 +10,7 @@ from tests.kernels.common.test_tf32_wrappers import numbers
 pytestmark = pytest.mark.gpu
 
 ROUND = """
-#include "common/mma_tf32.cuh"
+#include "common/ptx/mma_tf32.cuh"
 extern "C" __global__ void test(const float* x, unsigned* ours, unsigned* theirs)
 {
     for (int i = threadIdx.x; i < 4096; i += 32) {

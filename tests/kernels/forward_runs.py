@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autotune.compilers.cache import BuildCache
-from autotune.core.plan import Arg, Launch, LaunchPlan, ViewArg
+from autotune.core.plan import Arg, Launch, LaunchPlan, TensorMapArg, ViewArg
 from autotune.core.problem import Problem
 from autotune.core.values import Config
 from autotune.devices.emulated import CpuDevice
@@ -60,6 +60,9 @@ class Run:
             if isinstance(arg, ViewArg) and arg.name in views:
                 _, strides, offset = views[arg.name]
                 return replace(arg, strides=strides, offset=offset)
+            if isinstance(arg, TensorMapArg) and arg.name in views:
+                _, strides, offset = views[arg.name]
+                return replace(arg, strides=tuple(strides[axis] for axis in arg.axes), offset=offset)
             return arg
 
         buffers = tuple(

@@ -60,10 +60,12 @@ def test_a_killed_search_goes_on_and_repeats_nothing(tmp_path: Path, after: int)
     assert len(evaluated(tmp_path)) == len(done) + len(again)
 
 
-def test_ctrl_c_once_finishes_with_the_best_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_once_finishes_with_the_best_so_far(tmp_path: Path, number: signal.Signals) -> None:
+    """As do schedulers, containers and a terminal that is closed."""
     search = start(tmp_path, 90, 0.1)
     wait_for(lambda: len(evaluated(tmp_path)) >= 4, search)
-    search.send_signal(signal.SIGINT)
+    search.send_signal(number)
     output, errors = search.communicate(timeout=60)
     assert search.returncode == 0, errors
     stopped, _, winner = output.split()

@@ -16,7 +16,7 @@ unsigned find_mbarrier(uintptr_t address, const char* what) {
   for (unsigned i = 0; i < barriers.size(); ++i)
     if (barriers[i].address == address) return i;
   check_shared(address, 8, 8, what);
-  fail("%s: nobody has initialised the mbarrier at byte %lld of shared memory", what,
+  fail_here("%s: nobody has initialised the mbarrier at byte %lld of shared memory", what,
        static_cast<long long>(address - reinterpret_cast<uintptr_t>(self().block->shared)));
 }
 
@@ -33,18 +33,16 @@ void end_phase_if_complete(Mbarrier& barrier, Block& block) {
 }
 
 void mbarrier_init(uintptr_t address, unsigned arrivals) {
+  EMULATOR_CALLED_FROM_HERE;
   check_shared(address, 8, 8, "mbarrier_init");
-  if (arrivals == 0 || arrivals > most_bytes) fail("mbarrier_init: %u arrivals; there are 1 to 1048575", arrivals);
+  if (arrivals == 0 || arrivals > most_bytes) fail_here("mbarrier_init: %u arrivals; there are 1 to 1048575", arrivals);
   std::vector<Mbarrier>& barriers = asynchronous().barriers;
-  EMULATOR_TRACED(worker->tracer->mbarrier_touched(address, true, __builtin_return_address(0));)
-  Mbarrier made{address, arrivals, arrivals, 0, 0, {}, &self(), false};
-  for (Mbarrier& barrier : barriers)
-    if (barrier.address == address) {
-      if (barrier.waiting.first) fail("mbarrier_init: threads wait at this mbarrier");
-      barrier = made;
-      return;
-    }
-  barriers.push_back(made);
+  unsigned number = 0;
+  while (number < barriers.size() && barriers[number].address != address) ++number;
+  if (number == barriers.size()) barriers.emplace_back();
+  if (barriers[number].waiting.first) fail_here("mbarrier_init: threads wait at this mbarrier");
+  barriers[number] = {address, arrivals, arrivals, 0, 0, {}, &self(), false};
+  EMULATOR_TRACED(worker->tracer->mbarrier_made(number, address, self().pc);)
 }
 
 void fence_mbarrier_init() {
@@ -58,34 +56,33 @@ void fence_async() {
 }
 
 void mbarrier_arrive(uintptr_t address, unsigned bytes) {
+  EMULATOR_CALLED_FROM_HERE;
   unsigned number = find_mbarrier(address, "mbarrier_arrive");
   Mbarrier& barrier = asynchronous().barriers[number];
-  EMULATOR_TRACED(worker->tracer->mbarrier_touched(address, false, __builtin_return_address(0));)
-  EMULATOR_TRACED(worker->tracer->mbarrier_arrived(number);)
+  EMULATOR_TRACED(worker->tracer->mbarrier_arrived(number, address, self().pc);)
   if (!barrier.missing)
-    fail("mbarrier_arrive: phase %llu has all of its %u arrivals and waits for %lld bytes",
-         static_cast<unsigned long long>(barrier.phase), barrier.arrivals, static_cast<long long>(barrier.bytes));
+    fail_here("mbarrier_arrive: phase %llu has all of its %u arrivals and waits for %lld bytes",
+           static_cast<unsigned long long>(barrier.phase), barrier.arrivals, static_cast<long long>(barrier.bytes));
   barrier.bytes += bytes;
-  if (barrier.bytes > most_bytes) fail("mbarrier_arrive: %lld bytes expected; an mbarrier counts up to 1048575",
-                                       static_cast<long long>(barrier.bytes));
+  if (barrier.bytes > most_bytes)
+    fail_here("mbarrier_arrive: %lld bytes expected; an mbarrier counts up to 1048575", static_cast<long long>(barrier.bytes));
   --barrier.missing;
   end_phase_if_complete(barrier, *self().block);
 }
 
 bool mbarrier_try_wait(uintptr_t address, unsigned parity) {
+  EMULATOR_CALLED_FROM_HERE;
   unsigned number = find_mbarrier(address, "mbarrier_try_wait");
-  EMULATOR_TRACED(worker->tracer->mbarrier_touched(address, false, __builtin_return_address(0));)
   if (!has_ended(asynchronous().barriers[number], parity)) yield();
   if (!has_ended(asynchronous().barriers[number], parity)) return false;
-  EMULATOR_TRACED(worker->tracer->mbarrier_left(number);)
+  EMULATOR_TRACED(worker->tracer->mbarrier_left(number, address, self().pc);)
   return true;
 }
 
 void mbarrier_wait(uintptr_t address, unsigned parity, Place place) {
+  EMULATOR_CALLED_FROM_HERE;
   unsigned number = find_mbarrier(address, "mbarrier_wait");
   Thread& thread = self();
-  EMULATOR_TRACED(thread.pc = __builtin_return_address(0);)
-  EMULATOR_TRACED(worker->tracer->mbarrier_touched(address, false, thread.pc);)
   if (!has_ended(asynchronous().barriers[number], parity)) {
     thread.state = State::at_mbarrier;
     thread.waits_in = "mbarrier_wait";
@@ -94,7 +91,7 @@ void mbarrier_wait(uintptr_t address, unsigned parity, Place place) {
     asynchronous().barriers[number].waiting.push(&thread);
     suspend(thread);
   }
-  EMULATOR_TRACED(worker->tracer->mbarrier_left(number);)
+  EMULATOR_TRACED(worker->tracer->mbarrier_left(number, address, thread.pc);)
 }
 
 }  // namespace emulator

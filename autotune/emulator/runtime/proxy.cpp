@@ -1,6 +1,7 @@
 // What asynchronous instructions share: the block's state of them, addresses, and what must not be left under way.
 #include "proxy.hpp"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "hooks.hpp"
@@ -23,6 +24,18 @@ const unsigned char* shared_start(const Worker& here, uintptr_t address, size_t 
 
 }  // namespace
 
+#ifdef EMULATOR_TRACE
+void fail_here(const char* format, ...) {
+  char message[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof message, format, arguments);
+  va_end(arguments);
+  worker->tracer->crash(static_cast<const char*>(self().pc) - 1);
+  fail("%s", message);
+}
+#endif
+
 void AsynchronousEnd::operator()(Asynchronous* state) const { delete state; }
 
 Asynchronous& asynchronous(Block& block) {
@@ -42,10 +55,10 @@ void check_shared(uintptr_t address, size_t bytes, unsigned alignment, const cha
   const unsigned char* start = shared_start(here, address, bytes);
   long long offset = static_cast<long long>(address - reinterpret_cast<uintptr_t>(here.block.shared));
   if (!start)
-    fail("%s: %zu bytes at byte %lld of dynamic shared memory, which has %zu bytes", what, bytes, offset,
+    fail_here("%s: %zu bytes at byte %lld of dynamic shared memory, which has %zu bytes", what, bytes, offset,
          here.block.shared_bytes);
   if (address % alignment)
-    fail("%s: byte %lld of shared memory is not aligned to %u bytes", what, offset, alignment);
+    fail_here("%s: byte %lld of shared memory is not aligned to %u bytes", what, offset, alignment);
 }
 
 void describe_wait(char* text, size_t size, const Thread& thread) {

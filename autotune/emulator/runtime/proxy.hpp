@@ -97,6 +97,15 @@ struct Asynchronous {
 Asynchronous& asynchronous(Block& block);
 inline Asynchronous& asynchronous() { return asynchronous(*self().block); }
 
+// Ends the launch with a message about the instruction that the running thread executes.
+#ifdef EMULATOR_TRACE
+#define EMULATOR_CALLED_FROM_HERE (self().pc = __builtin_return_address(0))
+[[noreturn]] void fail_here(const char* format, ...) __attribute__((format(printf, 1, 2)));
+#else
+#define EMULATOR_CALLED_FROM_HERE static_cast<void>(0)
+#define fail_here fail
+#endif
+
 // Shared memory that an asynchronous instruction names: fails unless it is there and aligned.
 void check_shared(uintptr_t address, size_t bytes, unsigned alignment, const char* what);
 

@@ -25,8 +25,8 @@ uintptr_t exchanged(uintptr_t address, unsigned width) { return address ^ (addre
 Region box_of(const void* map, const int* at, int rank, const char* what) {
   Region box{};
   memcpy(static_cast<void*>(&box.map), map, sizeof box.map);
-  if (box.map.mark != TensorMapContent::expected_mark) fail("%s: this is no tensor map", what);
-  if (box.map.rank != rank) fail("%s: %d coordinates for a tensor map of %u dimensions", what, rank, box.map.rank);
+  if (box.map.mark != TensorMapContent::expected_mark) fail_here("%s: this is no tensor map", what);
+  if (box.map.rank != rank) fail_here("%s: %d coordinates for a tensor map of %u dimensions", what, rank, box.map.rank);
   box.bytes = element_bytes(box.map);
   for (int i = 0; i < rank; ++i) {
     box.at[i] = at[i];
@@ -37,8 +37,8 @@ Region box_of(const void* map, const int* at, int rank, const char* what) {
 
 Region run_of(void* start, int bytes, const char* what) {
   Region run{};
-  if (bytes < 0 || bytes % 16) fail("%s: %d bytes are not a multiple of 16", what, bytes);
-  if (reinterpret_cast<uintptr_t>(start) % 16) fail("%s: device memory is not aligned to 16 bytes", what);
+  if (bytes < 0 || bytes % 16) fail_here("%s: %d bytes are not a multiple of 16", what, bytes);
+  if (reinterpret_cast<uintptr_t>(start) % 16) fail_here("%s: device memory is not aligned to 16 bytes", what);
   run.start = static_cast<unsigned char*>(start);
   run.bytes = static_cast<unsigned>(bytes);
   return run;
@@ -89,8 +89,8 @@ void check_box(const Region& box, uintptr_t shared, const char* what) {
   check_shared(shared, box.bytes, box.map.rank ? 128 : 16, what);
   if (!box.map.rank) return;
   const unsigned row_bytes = box.map.box[0] * element_bytes(box.map), width = box.map.swizzle;
-  if (row_bytes % 16) fail("%s: a box's row of %u bytes is not a multiple of 16", what, row_bytes);
-  if (width != 16 && row_bytes > width) fail("%s: a box's row of %u bytes is wider than its swizzle of %u", what, row_bytes, width);
+  if (row_bytes % 16) fail_here("%s: a box's row of %u bytes is not a multiple of 16", what, row_bytes);
+  if (width != 16 && row_bytes > width) fail_here("%s: a box's row of %u bytes is wider than its swizzle of %u", what, row_bytes, width);
 }
 
 // NaN in the tensor's type, or zeros.
@@ -148,26 +148,28 @@ void write_store(const Store& store) {
   });
 }
 
-void begin_load(Region from, uintptr_t to, uintptr_t barrier_address, const char* what, const void* pc) {
+void begin_load(Region from, uintptr_t to, uintptr_t barrier_address, const char* what) {
   Asynchronous& state = asynchronous();
   check_box(from, to, what);
   unsigned barrier = 0;
   while (barrier < state.barriers.size() && state.barriers[barrier].address != barrier_address) ++barrier;
-  if (barrier == state.barriers.size()) fail("%s: nobody has initialised its mbarrier", what);
-  EMULATOR_TRACED(worker->tracer->load_began(state.barriers[barrier].address, state.barriers[barrier].is_fenced, to, from.bytes, barrier, pc);)
+  if (barrier == state.barriers.size()) fail_here("%s: nobody has initialised its mbarrier", what);
+  EMULATOR_TRACED(worker->tracer->load_began(state.barriers[barrier].address, state.barriers[barrier].is_fenced, to, from.bytes, barrier, self().pc);)
   EMULATOR_TRACED(visit_rows(from, 1 << 15, [&](unsigned, unsigned char* row, unsigned first, unsigned end, unsigned) {
-    if (row) worker->tracer->async_reads(row + first, end - first, pc);
+    if (row) worker->tracer->async_reads(row + first, end - first, self().pc);
   });)
   memset(reinterpret_cast<void*>(to), 0xff, from.bytes);
   state.loads.push_back({from, to, barrier, &self()});
 }
 
-void begin_store(Region to, uintptr_t from, bool adds, const char* what, const void* pc) {
+void begin_store(Region to, uintptr_t from, bool adds, const char* what) {
   check_box(to, from, what);
-  if (adds && to.map.rank && to.map.type != 7) fail("%s: the emulator adds fp32 alone", what);
+  if (adds && to.map.rank && to.map.type != 7) fail_here("%s: the emulator adds fp32 alone", what);
   std::vector<StoreGroup>& groups = asynchronous().stores[&self() - self().block->threads];
   if (groups.empty()) groups.emplace_back();
-  EMULATOR_TRACED(worker->tracer->async_read_began(from, to.bytes, pc);)
+  EMULATOR_TRACED(worker->tracer->async_read_began(from, to.bytes, self().pc);)
+  const void* pc = nullptr;
+  EMULATOR_TRACED(pc = self().pc;)
   groups.back().push_back({to, from, adds, false, {}, pc});
 }
 
@@ -201,25 +203,30 @@ void finish_stores(Thread& thread) {
 }
 
 void tensor_load(uintptr_t to, const void* map, uintptr_t barrier, const int* at, int rank) {
-  begin_load(box_of(map, at, rank, "tensor_load"), to, barrier, "tensor_load", __builtin_return_address(0));
+  EMULATOR_CALLED_FROM_HERE;
+  begin_load(box_of(map, at, rank, "tensor_load"), to, barrier, "tensor_load");
 }
 
 void bulk_load(uintptr_t to, const void* from, int bytes, uintptr_t barrier) {
-  begin_load(run_of(const_cast<void*>(from), bytes, "bulk_load"), to, barrier, "bulk_load", __builtin_return_address(0));
+  EMULATOR_CALLED_FROM_HERE;
+  begin_load(run_of(const_cast<void*>(from), bytes, "bulk_load"), to, barrier, "bulk_load");
 }
 
 void tensor_store(const void* map, const int* at, int rank, uintptr_t from, bool adds) {
+  EMULATOR_CALLED_FROM_HERE;
   const char* what = adds ? "tensor_add" : "tensor_store";
-  begin_store(box_of(map, at, rank, what), from, adds, what, __builtin_return_address(0));
+  begin_store(box_of(map, at, rank, what), from, adds, what);
 }
 
 void bulk_store(void* to, uintptr_t from, int bytes, bool adds) {
+  EMULATOR_CALLED_FROM_HERE;
   const char* what = adds ? "bulk_add" : "bulk_store";
-  begin_store(run_of(to, bytes, what), from, adds, what, __builtin_return_address(0));
+  begin_store(run_of(to, bytes, what), from, adds, what);
 }
 
 void require_own_block(bool is_own) {
-  if (!is_own) fail("the emulator executes each block as a cluster of its own; the kernel reaches another block");
+  EMULATOR_CALLED_FROM_HERE;
+  if (!is_own) fail_here("the emulator executes each block as a cluster of its own; the kernel reaches another block");
 }
 
 void bulk_commit() {

@@ -41,12 +41,12 @@ uintptr_t find_start(const Worker& here, uintptr_t low) {
   const uintptr_t in_dynamic = (low - dynamic) & window, in_fixed = (low - fixed) & window;
   if (in_dynamic < here.block.shared_bytes) return dynamic + in_dynamic;
   if (here.static_shared && in_fixed < here.static_shared_bytes) return fixed + in_fixed;
-  fail("wgmma: a descriptor's address lies in no shared memory of the block (%zu bytes of it are dynamic)", here.block.shared_bytes);
+  fail_here("wgmma: a descriptor's address lies in no shared memory of the block (%zu bytes of it are dynamic)", here.block.shared_bytes);
 }
 
 Tile decode(const Worker& here, uint64_t descriptor) {
   constexpr unsigned widths[] = {16, 128, 64, 32};
-  if (descriptor >> 49 & 7) fail("wgmma: a descriptor's base offset is not 0: align its tile to eight lines of the swizzle");
+  if (descriptor >> 49 & 7) fail_here("wgmma: a descriptor's base offset is not 0: align its tile to eight lines of the swizzle");
   auto field = [&](int shift) { return static_cast<uintptr_t>(descriptor >> shift & 0x3fff) << 4; };
   return {find_start(here, field(0)), field(16), field(32), widths[descriptor >> 62]};
 }
@@ -184,7 +184,7 @@ float* take_accumulators(WgmmaThread& mine, float* d, unsigned count) {
       held.last = mine.issued;
       return held.values.get();
     }
-  if (!mine.is_fenced) fail("wgmma: these accumulators are not behind a wgmma_fence");
+  if (!mine.is_fenced) fail_here("wgmma: these accumulators are not behind a wgmma_fence");
   Accumulators taken{d, std::make_unique<float[]>(count), count, mine.issued};
   memcpy(taken.values.get(), d, count * sizeof(float));
   memset(d, 0xff, count * sizeof(float));
@@ -213,27 +213,28 @@ bool is_alike(const Product& one, const WgmmaShape& shape, bool from_registers, 
 }  // namespace
 
 void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_t a, uint64_t b, bool accumulate) {
+  EMULATOR_CALLED_FROM_HERE;
   Thread& thread = self();
   WgmmaThread& mine = part_of(thread);
   WarpGroup& group = group_of(thread);
   const unsigned index = static_cast<unsigned>(&thread - thread.block->threads), place = index % group_threads;
-  if (index - place + group_threads > thread.block->threads_total) fail("wgmma: the warp group has fewer than 128 threads");
-  if (registers && !mine.is_fenced) fail("wgmma: A's registers are not behind a wgmma_fence");
+  if (index - place + group_threads > thread.block->threads_total) fail_here("wgmma: the warp group has fewer than 128 threads");
+  if (registers && !mine.is_fenced) fail_here("wgmma: A's registers are not behind a wgmma_fence");
   if (mine.issued - group.first == group.products.size()) {
     Product made{};
     made.shape = shape;
     made.from_registers = registers != nullptr;
     made.accumulate = accumulate;
     made.a = a, made.b = b;
-    EMULATOR_TRACED(made.pc = __builtin_return_address(0);)
+    EMULATOR_TRACED(made.pc = thread.pc;)
     EMULATOR_TRACED(visit_operands(made, 4, [&](uintptr_t address) { worker->tracer->async_read_began(address, 16, made.pc, false); });)
     group.products.push_back(made);
   }
   Product& product = group.products[mine.issued - group.first];
   if (!is_alike(product, shape, registers != nullptr, a, b, accumulate))
-    fail("wgmma: the threads of a warp group call different products, or with different descriptors");
+    fail_here("wgmma: the threads of a warp group call different products, or with different descriptors");
   EMULATOR_TRACED(if (index % 32 == 0) visit_operands(product, place / 32, [&](uintptr_t address) {
-    worker->tracer->check_async_read(address, 16, __builtin_return_address(0));
+    worker->tracer->check_async_read(address, 16, thread.pc);
   });)
   product.d[place] = take_accumulators(mine, d, shape.columns / 2u);
   if (registers) memcpy(product.registers[place], registers, sizeof product.registers[place]);
@@ -242,8 +243,9 @@ void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_
 }
 
 void hold_registers(const void* registers, const char* what) {
+  EMULATOR_CALLED_FROM_HERE;
   for (const Accumulators& held : part_of(self()).under_way)
-    if (held.d == registers) fail("%s: the named registers are accumulators of products that are still under way", what);
+    if (held.d == registers) fail_here("%s: the named registers are accumulators of products that are still under way", what);
 }
 
 void wgmma_fence() { part_of(self()).is_fenced = true; }
@@ -254,10 +256,10 @@ void wgmma_commit() {
 }
 
 void wgmma_wait(unsigned latest, Place place) {
+  EMULATOR_CALLED_FROM_HERE;
   Thread& thread = self();
   WgmmaThread& mine = part_of(thread);
   WarpGroup& group = group_of(thread);
-  EMULATOR_TRACED(thread.pc = __builtin_return_address(0);)
   if (mine.groups.size() <= latest) return;
   const size_t ended = mine.groups.size() - latest;
   const uint64_t end = mine.groups[ended - 1];
@@ -276,17 +278,19 @@ void wgmma_wait(unsigned latest, Place place) {
 }
 
 void release_registers(unsigned count) {
+  EMULATOR_CALLED_FROM_HERE;
   Asynchronous& state = asynchronous();
   state.registers[self().warp - self().block->warps] = count;
 }
 
 void take_registers(unsigned count) {
+  EMULATOR_CALLED_FROM_HERE;
   Asynchronous& state = asynchronous();
   state.registers[self().warp - self().block->warps] = count;
   unsigned asked = 0;
   for (unsigned each : state.registers) asked += 32 * each;
   if (asked > most_registers)
-    fail("take_registers<%u>: the block's warps would have %u registers; a multiprocessor has %u", count, asked, most_registers);
+    fail_here("take_registers<%u>: the block's warps would have %u registers; a multiprocessor has %u", count, asked, most_registers);
 }
 
 }  // namespace emulator

@@ -21,16 +21,34 @@ void Tracer::each_cell(uintptr_t address, uint32_t bytes, F visit) {
       return;
 }
 
-void Tracer::mbarrier_touched(uintptr_t address, bool is_made, const void* pc) {
-  touch(address, 8, is_made ? Access::write : Access::atomic, pc);
+void Tracer::mbarrier_made(unsigned number, uintptr_t address, const void* pc) {
+  touch(address, 8, Access::write, pc);
+  if (number >= made_.size()) made_.resize(number + 1);
+  uint32_t me = index_of(running());
+  made_[number] = {order_.epoch(), order_.clock(me), me, place(pc)};
 }
 
-void Tracer::mbarrier_arrived(unsigned number) {
-  if (full_) order_.arrive_at_mbarrier(number, index_of(running()));
+// Whether the running thread may rely on an mbarrier: it made it, or has met the thread that did.
+void Tracer::check_made(unsigned number, uintptr_t address, const void* pc) {
+  const Made& made = made_[number];
+  Touch touch{address, 8, Access::atomic, false, place(pc), index_of(running())};
+  if (made.epoch == order_.epoch() && !order_.is_before(made.thread, made.clock, touch.thread))
+    each_cell(address, 4, [&](const SharedCell&, uint32_t space, int64_t offset) {
+      report(shared_race, touch, space, offset, {number_, made.thread, made.pc, true});
+      return true;
+    });
 }
 
-void Tracer::mbarrier_left(unsigned number) {
-  if (full_) order_.leave_mbarrier(number, index_of(running()));
+void Tracer::mbarrier_arrived(unsigned number, uintptr_t address, const void* pc) {
+  if (!full_) return;
+  check_made(number, address, pc);
+  order_.arrive_at_mbarrier(number, index_of(running()));
+}
+
+void Tracer::mbarrier_left(unsigned number, uintptr_t address, const void* pc) {
+  if (!full_) return;
+  check_made(number, address, pc);
+  order_.leave_mbarrier(number, index_of(running()));
 }
 
 void Tracer::phase_ended(unsigned number) {

@@ -105,8 +105,10 @@ void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
 
 void report_deadlock(const Block& block, const Thread& one, const Thread* other) {
   const Thread* told = &one;
-  auto tells_more = [](const Thread& thread) {
-    return thread.state == State::at_warp_operation ? 2 : thread.state == State::at_mbarrier ? 1 : 0;
+  auto tells_more = [&](const Thread& thread) {
+    if (thread.state == State::at_warp_operation) return 2;
+    if (thread.state != State::at_mbarrier) return 0;
+    return block.worker->asynchronous->barriers[thread.waits_mask >> 1].bytes ? 3 : 1;  // a wrong count of bytes
   };
   if (other && tells_more(*other) > tells_more(one)) std::swap(told, other);
   if (told->state == State::at_mbarrier) {

@@ -62,9 +62,9 @@ class Tracer {
   void misaligned_copy(void* to, const void* from, size_t bytes, const void* pc);
 
   // mbarriers (by number), the running thread; `pc` as below.
-  void mbarrier_touched(uintptr_t address, bool is_made, const void* pc);
-  void mbarrier_arrived(unsigned number);
-  void mbarrier_left(unsigned number);
+  void mbarrier_made(unsigned number, uintptr_t address, const void* pc);
+  void mbarrier_arrived(unsigned number, uintptr_t address, const void* pc);
+  void mbarrier_left(unsigned number, uintptr_t address, const void* pc);
   void phase_ended(unsigned number);
   void fence_async();
 
@@ -113,6 +113,7 @@ class Tracer {
   void read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
   void write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
   void note_reader(SharedCell& cell, uint8_t mask, uint32_t thread, uint32_t pc);
+  void check_made(unsigned number, uintptr_t address, const void* pc);
   template <class F>
   void each_cell(uintptr_t address, uint32_t bytes, F visit);
   void report_unfenced(const SharedCell& cell, const Touch& touch, uint32_t space, int64_t offset);
@@ -161,6 +162,10 @@ class Tracer {
   Named named_[16] = {};
   uint32_t fences_ = 0;                 // of the asynchronous proxy, by all threads
   std::vector<uint32_t> fenced_at_;     // by thread: number of its latest
+  struct Made {
+    uint32_t epoch, clock, thread, pc;
+  };
+  std::vector<Made> made_;              // by mbarrier: who initialised it, and when
   std::vector<uint16_t> copier_;        // by mbarrier: the thread that began its latest load
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
   std::vector<bool> known_blocks_;      // whose writes this block may rely on

@@ -14,7 +14,7 @@ constexpr int OUT_PLACE = STAGES * STAGE_BYTES, OUT_BYTES = 64 * 32 * 4;  // 32 
 constexpr int BARRIERS = OUT_PLACE + 2 * OUT_BYTES;
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-test(const __half*, const __half*, float*, const int* sizes, const __grid_constant__ TensorMap a_map,
+test(const __half*, const __half*, const int* sizes, float*, const __grid_constant__ TensorMap a_map,
      const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap c_map)
 {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -28,17 +28,17 @@ test(const __half*, const __half*, float*, const int* sizes, const __grid_consta
             mbarrier_init(full + 8 * stage, 1);
             mbarrier_init(empty + 8 * stage, 2);
         }
-        fence_mbarrier_init();
+        fence_mbarrier_init();  // mbarriers fenced
     }
-    __syncthreads();
+    __syncthreads();  // mbarriers made
     if (group == 0) {
         release_registers<40>();
         if (threadIdx.x == 0) {
             for (int step = 0; step < steps; ++step) {
                 const int stage = step % STAGES, parity = step / STAGES % 2;
                 const SharedAddress to = start + stage * STAGE_BYTES;
-                mbarrier_wait(empty + 8 * stage, parity ^ 1);
-                mbarrier_arrive_expect(full + 8 * stage, STAGE_BYTES);
+                mbarrier_wait(empty + 8 * stage, parity ^ 1);  // stage free
+                mbarrier_arrive_expect(full + 8 * stage, STAGE_BYTES);  // bytes
                 tensor_load(to, a_map, full + 8 * stage, {64 * step, 128 * int(blockIdx.x)}, l2_evict_first());  // load
                 tensor_load(to + A_BYTES, b_map, full + 8 * stage, {64 * step, 0}, l2_evict_last());
             }
@@ -53,7 +53,7 @@ test(const __half*, const __half*, float*, const int* sizes, const __grid_consta
         for (int step = 0; step < steps; ++step) {
             const int stage = step % STAGES, parity = step / STAGES % 2;
             const SharedAddress from = start + stage * STAGE_BYTES;
-            mbarrier_wait(full + 8 * stage, parity);
+            mbarrier_wait(full + 8 * stage, parity);  // stage full
             const uint64_t a = wgmma_descriptor<128>(from + consumer * 64 * 128, 16, 1024);
             const uint64_t b = wgmma_descriptor<128>(from + A_BYTES, 16, 1024);
             wgmma_fence();
@@ -61,7 +61,7 @@ test(const __half*, const __half*, float*, const int* sizes, const __grid_consta
             for (int k = 0; k < 4; ++k)
                 wgmma<__half, N>(sum, wgmma_advance(a, 32 * k), wgmma_advance(b, 32 * k), 1);  // product
             wgmma_commit();
-            wgmma_wait<1>();
+            wgmma_wait<1>();  // previous product
             if (step > 0 && threadIdx.x % 128 == 0) mbarrier_arrive(empty + 8 * ((step - 1) % STAGES));
         }
         wgmma_wait<0>(sum);
@@ -74,10 +74,9 @@ test(const __half*, const __half*, float*, const int* sizes, const __grid_consta
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
                 const int at = (row + i % 4 / 2 * 8) * 128 + (i / 4 * 8 + lane % 4 * 2 + i % 2) * 4;
-                float* const to = reinterpret_cast<float*>(memory + (out - start) + swizzled<128>(at));
-                *to = sum[part * 16 + i];  // out
+                *reinterpret_cast<float*>(memory + (out - start) + swizzled<128>(at)) = sum[part * 16 + i];  // out
             }
-            fence_async_shared();
+            fence_async_shared();  // out fenced
             named_barrier<128>(1 + consumer);
             if (threadIdx.x % 128 == 0) {
                 tensor_store(c_map, {32 * part, 128 * int(blockIdx.x) + 64 * consumer}, out);  // store

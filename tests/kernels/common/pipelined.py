@@ -15,11 +15,11 @@ SMEM = STAGES * 128 * (128 + COLUMNS) + 2 * 64 * 32 * 4 + 16 * STAGES
 
 
 def operands(rows: int, depth: int) -> dict[str, NDArray[Any]]:
-    """A, B, an empty C, and the number of steps, in the order of the kernel's pointers."""
+    """A, B, the number of steps, an empty C, in the order of the kernel's pointers."""
     rng = np.random.default_rng(depth)
     a, b = (rng.standard_normal((n, depth)).astype(np.float16) for n in (rows, COLUMNS))
     sizes = np.array([-(-depth // 64)], np.int32)
-    return {"a": a, "b": b, "c": np.full((rows, COLUMNS), np.nan, np.float32), "sizes": sizes}
+    return {"a": a, "b": b, "sizes": sizes, "c": np.full((rows, COLUMNS), np.nan, np.float32)}
 
 
 def maps(rows: int, depth: int) -> tuple[TensorMapArg, ...]:

@@ -14,7 +14,7 @@ def exp2(x: NDArray[np.float32], cache: BuildCache) -> NDArray[np.float32]:
     """Degree 3, 4 and 5 of every x."""
     kernel = SmallKernel(
         """
-        #include "common/exp2_polynomial.cuh"
+        #include "common/attention/exp2_polynomial.cuh"
         extern "C" __global__ void test(const float* x, float* y)
         {
             for (int i = threadIdx.x; i < COUNT; i += 32) {

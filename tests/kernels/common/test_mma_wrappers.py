@@ -42,7 +42,7 @@ def d_fragments(d: NDArray[Any]) -> NDArray[Any]:
 
 
 MMA = """
-#include "common/mma.cuh"
+#include "common/ptx/mma.cuh"
 extern "C" __global__ void test(const unsigned* a, const unsigned* b, float* d)
 {
     const int at = threadIdx.x;
@@ -106,7 +106,7 @@ def test_pack_rounds_to_nearest_even(ctype: str, cache: BuildCache) -> None:
     values = [1 + step / 2, 1 + 1.5 * step, -1 - 0.51 * step, 3.4e38, 6e-8, -0.0, np.inf, np.nan]
     kernel = SmallKernel(
         """
-        #include "common/mma.cuh"
+        #include "common/types.cuh"
         extern "C" __global__ void test(const float* x, unsigned* y)
         {
             if (threadIdx.x < 4) y[threadIdx.x] = pack<CTYPE>(x[2 * threadIdx.x], x[2 * threadIdx.x + 1]);
@@ -129,7 +129,7 @@ def test_ldmatrix(transposed: bool, cache: BuildCache) -> None:
     rows = rng.permutation(64)[:32].astype(np.int32)
     kernel = SmallKernel(
         """
-        #include "common/ldmatrix.cuh"
+        #include "common/ptx/ldmatrix.cuh"
         #include "common/types.cuh"
         extern "C" __global__ void test(const __half* memory, const int* rows, unsigned* registers)
         {
@@ -157,8 +157,8 @@ def test_stmatrix(cache: BuildCache) -> None:
     source, target = (rng.permutation(64)[:32].astype(np.int32) for _ in range(2))
     kernel = SmallKernel(
         """
-        #include "common/ldmatrix.cuh"
-        #include "common/stmatrix.cuh"
+        #include "common/ptx/ldmatrix.cuh"
+        #include "common/ptx/stmatrix.cuh"
         #include "common/types.cuh"
         extern "C" __global__ void test(__half* memory, const int* source, const int* target)
         {
@@ -186,7 +186,7 @@ def test_named_barrier(cache: BuildCache) -> None:
     values = np.random.default_rng(4).permutation(128).astype(np.int32)
     kernel = SmallKernel(
         """
-        #include "common/named_barrier.cuh"
+        #include "common/ptx/named_barrier.cuh"
         extern "C" __global__ void test(const int* values, int* sums)
         {
             __shared__ int shared[128];
@@ -218,7 +218,7 @@ def test_tiles_have_no_bank_conflicts(cache: BuildCache) -> None:
     calls = "".join(f"report<SharedTile<{c}, {str(s).lower()}>>(places, wrong);" for c, s in TILE_SHAPES)
     kernel = SmallKernel(
         """
-        #include "common/shared_tile.cuh"
+        #include "common/tile/shared_tile.cuh"
         template <class Tile>
         __device__ void report(int*& places, int* wrong)
         {
@@ -257,7 +257,7 @@ def test_tiles_have_no_bank_conflicts(cache: BuildCache) -> None:
 def test_copies_arrive_when_they_are_waited_for_and_not_before(cache: BuildCache) -> None:
     kernel = SmallKernel(
         """
-        #include "common/async_copy.cuh"
+        #include "common/ptx/async_copy.cuh"
         #include "common/types.cuh"
         extern "C" __global__ void test(const float* from, float* seen)
         {
@@ -295,7 +295,7 @@ def test_tile_copier(cols: int, swizzled: bool, threads: int, cache: BuildCache)
     """Rows 5 to 53 of a matrix of 40 rows, by chunks and by elements: zeros beyond, whatever lies there."""
     kernel = SmallKernel(
         """
-        #include "common/tile_copy.cuh"
+        #include "common/tile/tile_copy.cuh"
         using Tile = SharedTile<COLS, SWIZZLED>;
         extern "C" __global__ void test(const __half* matrix, const __half* strided, __half* seen)
         {
@@ -336,8 +336,10 @@ def test_fragments_of_tiles_make_products(cache: BuildCache) -> None:
     """X Y^T and X Y for 16x16 pieces of tiles, read by ldmatrix in its two orders."""
     kernel = SmallKernel(
         """
-        #include "common/ldmatrix.cuh"
-        #include "common/mma.cuh"
+        #include "common/ptx/ldmatrix.cuh"
+        #include "common/ptx/mma.cuh"
+        #include "common/tile/shared_tile.cuh"
+        #include "common/warp/matrix_lanes.cuh"
         using Tile = SharedTile<64, true>;
         extern "C" __global__ void test(const __half* x, const __half* y, float* product)
         {

@@ -20,9 +20,9 @@ def whole(seed: int, n: int) -> NDArray[np.float32]:
 
 
 REDUCTIONS = """
-#include "common/cooperative_reduce.cuh"
-#include "common/reduce.cuh"
-#include "common/shared_reduce.cuh"
+#include "common/warp/cooperative_reduce.cuh"
+#include "common/warp/reduce.cuh"
+#include "common/warp/shared_reduce.cuh"
 extern "C" __global__ void test(const float* in, float* lanes, float* warps, float* blocks, float* tiles, float* trees)
 {
     __shared__ float scratch[128];
@@ -73,7 +73,7 @@ def test_reductions_pass_infinity_on(cache: BuildCache) -> None:
 def test_exponentials_are_good_to_two_units(cache: BuildCache) -> None:
     kernel = SmallKernel(
         """
-        #include "common/softmax.cuh"
+        #include "common/ptx/arithmetic.cuh"
         extern "C" __global__ void test(const float* x, float* y)
         {
             for (int i = threadIdx.x; i < 4096; i += 32) y[i] = exp2_fast(x[i]);
@@ -93,7 +93,8 @@ def test_rows_of_an_online_softmax(cache: BuildCache) -> None:
     """A thread a row: scores one after the other, as a kernel that sees a key at a time adds them up."""
     kernel = SmallKernel(
         """
-        #include "common/softmax.cuh"
+        #include "common/attention/softmax.cuh"
+        #include "common/ptx/arithmetic.cuh"
         extern "C" __global__ void test(const float* scores, float* lse, float* value)
         {
             OnlineRow row;
@@ -132,7 +133,7 @@ def test_conversions_round_to_nearest_even(ctype: str, cache: BuildCache) -> Non
     """Loads and stores of vectors of every width, and of rows past the cache: all elements arrive, rounded once."""
     kernel = SmallKernel(
         """
-        #include "common/row_access.cuh"
+        #include "common/tile/row_access.cuh"
         template <int N>
         __device__ void copy(const float* x, CTYPE* y, float* z, CTYPE* w)
         {

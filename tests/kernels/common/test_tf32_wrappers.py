@@ -50,7 +50,7 @@ def products(cache: BuildCache, a: NDArray[Any], b: NDArray[Any], d: NDArray[Any
     """`call` on a warp's fragments `a`, `b`, `d` (lane by register)."""
     kernel = SmallKernel(
         """
-        #include "common/mma_tf32_bf16.cuh"
+        #include "common/warp/tf32_bf16_operands.cuh"
         extern "C" __global__ void test(const float* x, const float* y, float* z)
         {
             float d[1][1][4];
@@ -168,7 +168,7 @@ def numbers() -> NDArray[np.float32]:
 def test_splitting(nearest: bool, cache: BuildCache) -> None:
     kernel = SmallKernel(
         """
-        #include "common/mma_tf32.cuh"
+        #include "common/warp/tf32_operands.cuh"
         extern "C" __global__ void test(const float* x, unsigned* big, unsigned* small)
         {
             for (int i = threadIdx.x; i < 4096; i += 32) {
@@ -197,7 +197,10 @@ def test_tiles_of_floats_make_products(swizzled: bool, cache: BuildCache) -> Non
     """X Y^T by ldmatrix, then (X Y^T) Y with D as the A operand."""
     kernel = SmallKernel(
         """
-        #include "common/float_tile.cuh"
+        #include "common/ptx/ldmatrix.cuh"
+        #include "common/tile/shared_tile.cuh"
+        #include "common/warp/deep_floats.cuh"
+        #include "common/warp/matrix_lanes.cuh"
         using Tile = FloatTile<64, SWIZZLED>;
         extern "C" __global__ void test(const float* x, const float* y, float* scores, float* product, float* again)
         {
@@ -270,7 +273,9 @@ def test_reads_meet_no_bank_conflict(HS: int, swizzled: bool, cache: BuildCache)
     """A read of single floats by a warp, and one of chunks by each group of eight lanes, is from all 32 banks."""
     kernel = SmallKernel(
         """
-        #include "common/float_tile.cuh"
+        #include "common/tile/shared_tile.cuh"
+        #include "common/warp/deep_floats.cuh"
+        #include "common/warp/matrix_lanes.cuh"
         using Tile = FloatTile<COLS, SWIZZLED>;
         extern "C" __global__ void test(int* floats, int* chunks)
         {
@@ -295,8 +300,8 @@ def test_tile_copier_copies_floats(cache: BuildCache) -> None:
     """Rows 5 to 36 of a matrix of 30 rows, by chunks and by elements: zeros beyond, whatever lies there."""
     kernel = SmallKernel(
         """
-        #include "common/float_tile.cuh"
-        #include "common/tile_copy.cuh"
+        #include "common/tile/shared_tile.cuh"
+        #include "common/tile/tile_copy.cuh"
         using Tile = FloatTile<96, true>;
         extern "C" __global__ void test(const float* matrix, const float* strided, float* seen)
         {

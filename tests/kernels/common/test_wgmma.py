@@ -59,23 +59,24 @@ class Layout:
             return 2 * self.leading
         return 2 * self.stride if self.transposed else 32
 
-    def offset(self, line: NDArray[Any], k: NDArray[Any]) -> NDArray[np.int64]:
+    def offset(self, line: NDArray[Any], k: NDArray[Any]) -> NDArray[Any]:
         """Bytes from the start to an element; `line` is its row of A or column of B."""
-        chunk = 16 // self.nbytes
+        chunk, across = 16 // self.nbytes, max(1, self.width // 2)
+        place: NDArray[Any]
         if self.width == 16 and self.transposed:
-            return line // 8 * self.stride + k // 8 * self.leading + k % 8 * 16 + line % 8 * 2
-        if self.width == 16:
-            return line // 8 * self.stride + k // chunk * self.leading + line % 8 * 16 + k % chunk * self.nbytes
-        if not self.transposed:
-            return swizzled(line // 8 * self.stride + line % 8 * self.width + k * self.nbytes, self.width)
-        across = self.width // 2
-        start = line // across * self.leading + k // 8 * self.stride
-        return swizzled(start + k % 8 * self.width + line % across * 2, self.width)
+            place = line // 8 * self.stride + k // 8 * self.leading + k % 8 * 16 + line % 8 * 2
+        elif self.width == 16:
+            place = line // 8 * self.stride + k // chunk * self.leading + line % 8 * 16 + k % chunk * self.nbytes
+        elif self.transposed:
+            place = line // across * self.leading + k // 8 * self.stride + k % 8 * self.width + line % across * 2
+        else:
+            place = line // 8 * self.stride + line % 8 * self.width + k * self.nbytes
+        return swizzled(place, self.width)
 
     def image(self, operand: NDArray[Any]) -> NDArray[np.uint8]:
         """Shared memory that holds an operand of (rows or columns, k)."""
-        line, k = np.indices(operand.shape)
-        place = self.offset(line, k)[..., None] + np.arange(self.nbytes)
+        indices: NDArray[Any] = np.indices(operand.shape)
+        place = self.offset(indices[0], indices[1])[..., None] + np.arange(self.nbytes)
         memory = np.zeros(int(place.max()) + 1, np.uint8)
         memory[place] = np.ascontiguousarray(operand)[..., None].view(np.uint8)
         return memory

@@ -1,0 +1,40 @@
+// Tiles of 16-bit elements or of floats in shared memory, laid out so that neither 16-byte copies nor ldmatrix meet a
+// bank conflict.
+#pragma once
+
+/// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
+/// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
+/// still meet in pairs), or rows are a chunk longer.
+template <int COLS_, bool SWIZZLED_, int ELEMENT_BYTES = 2>
+struct SharedTile {
+    static constexpr int COLS = COLS_;
+    static constexpr bool SWIZZLED = SWIZZLED_;
+    static constexpr int CHUNK_COLS = 16 / ELEMENT_BYTES;
+    static_assert(COLS % (2 * CHUNK_COLS) == 0, "rows are whole pairs of 16-byte chunks");
+
+    static constexpr int CHUNKS = COLS / CHUNK_COLS;
+    static constexpr int ROW_BYTES = 16 * (CHUNKS + (SWIZZLED ? 0 : 1));
+    static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
+    static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
+
+    static __host__ __device__ constexpr int bytes(int rows) { return rows * ROW_BYTES; }
+
+    /// Byte offset of a chunk.
+    static __device__ __forceinline__ int offset(int row, int chunk)
+    {
+        const int place = SWIZZLED ? chunk ^ (row / ROWS_ALIKE % SPAN) : chunk;
+        return row * ROW_BYTES + place * 16;
+    }
+
+    /// From the address (or offset in the tile) of a row's chunk to that of the chunk `by` further in the same row, where
+    /// `by` is a multiple of a power of two that is larger than the chunk's own number. Tiles start at multiples of 128.
+    template <class Address>
+    static __device__ __forceinline__ Address advance(Address address, int by)
+    {
+        if constexpr (!SWIZZLED) return address + by * 16;
+        return (address ^ (by % SPAN * 16)) + by / SPAN * SPAN * 16;
+    }
+};
+
+template <int COLS, bool SWIZZLED>
+using FloatTile = SharedTile<COLS, SWIZZLED, 4>;

@@ -1,0 +1,33 @@
+"""Headers lie by level: each includes its own and lower levels only, and inline PTX stays in the lowest."""
+
+import re
+
+from autotune.core.resources import resource_root
+
+COMMON = resource_root("templates") / "common"
+LEVELS = {"": 0, "ptx": 1, "tile": 2, "warp": 3, "attention": 4, "matmul": 4}
+HEADERS = sorted(path.relative_to(COMMON) for path in COMMON.rglob("*.cuh"))
+
+
+def level(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def test_every_header_has_a_level() -> None:
+    assert {level(path.as_posix()) for path in HEADERS} == set(LEVELS)
+
+
+def test_includes_point_down() -> None:
+    for path in HEADERS:
+        mine = level(path.as_posix())
+        for included in re.findall(r'#include "common/([^"]+)"', (COMMON / path).read_text(encoding="utf-8")):
+            theirs = level(included)
+            assert theirs == mine or LEVELS[theirs] < LEVELS[mine], f"{path} includes {included}"
+
+
+def test_inline_ptx_has_a_level_and_a_twin() -> None:
+    for path in resource_root("templates").rglob("*.cu*"):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"\basm\b", text):
+            assert path.parent == COMMON / "ptx", path
+            assert "AUTOTUNE_EMULATOR" in text, path
