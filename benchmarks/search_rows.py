@@ -85,12 +85,12 @@ class Campaign:
     @contextmanager
     def _warmed(self) -> Iterator[None]:
         """Begin to build what groups' first rows will ask for, a few at a time."""
-        if isinstance(self.opener, CpuOpener):  # no core is idle meanwhile
+        if self.opener.estimates:  # no core is idle meanwhile
             yield
             return
         firsts = {(row.group, row.full_precision): row for row in reversed(self.rows)}
         searches = [(subject_of(row, self.families), row.problem) for row in reversed(firsts.values())]
-        spec = present_gpu(self.opener.index if isinstance(self.opener, CudaOpener) else 0) or gpu("h200")
+        spec = present_gpu(self.opener.gpu_index or 0) or gpu("h200")
         with warm(searches, spec, replace(self.options, jobs=_WARMING)):
             yield
 
@@ -247,7 +247,7 @@ def _name(opener: DeviceOpener) -> str:
     """
     if isinstance(opener, CpuOpener):
         return str(DeviceName("cpu", opener.spec.name))
-    present = present_gpu(opener.index if isinstance(opener, CudaOpener) else 0)
+    present = present_gpu(opener.gpu_index or 0)
     if present is None:
         raise AutotuneError("there is no NVIDIA GPU here; --device cpu uses the emulator")
     return present.name

@@ -75,7 +75,7 @@ def _bind_arg(arg: Arg, tensors: Mapping[str, TensorSpec], arrays: Mapping[str, 
     if isinstance(arg, ViewArg):
         return replace(arg, storage=arg.name, offset=0, strides=arrays[arg.name].strides)
     if isinstance(arg, TensorMapArg) and arg.role != "workspace":
-        strides = tuple(arrays[arg.name].strides[axis] for axis in arg.axes)
+        strides = tuple(arrays[arg.name].strides[axis] * step for axis, step in arg.axes)
         return replace(arg, storage=arg.name, offset=0, strides=strides)
     if isinstance(arg, PointerArg) and arg.role != "workspace":
         if arrays[arg.name].strides != tensors[arg.name].strides:

@@ -12,15 +12,15 @@ from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_expressions import Code, Known, NotInCpp, largest, text, to_cpp
 from autotune.answers.export_maps import MapCode, shape_in_cpp
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.families.cpp_parameters import parameter_lists
-from autotune.families.expressions import Expression, make_environment
-from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace, ZeroSpec
+from autotune.families.expressions import CUDA_TEXT, Expression
+from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace, ZeroSpec
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -28,8 +28,6 @@ from autotune.ops.op import Op
 
 _STATIC_SMEM = 48 * 1024
 """Dynamic shared memory that needs no attribute."""
-
-_ENVIRONMENT = make_environment()
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Launcher:
 
     def _rendered_names(self) -> set[str]:
         """Names the body was rendered with, those behind derived ones included."""
-        names = set(find_undeclared_variables(_ENVIRONMENT.parse(self._template.body)))
+        names = set(find_undeclared_variables(CUDA_TEXT.parse(self._template.body)))
         for name, expression in reversed(self._template.front.derived):
             if name in names:
                 names |= expression.names
@@ -217,11 +215,20 @@ class Launcher:
                 raise NotInCpp(f"the shape of {spec.tensor} has no C++ form")
             shape, dtype = found, self._tensors[spec.tensor].dtype
             strides = tuple(f"{spec.tensor}_strides[{axis}]" for axis in range(len(shape)))
-        axes = spec.axes or tuple(reversed(range(len(shape))))
+        axes = spec.axes or tuple(MapAxis(axis) for axis in reversed(range(len(shape))))
+        dimensions = [self._dimension(axis, shape[axis.axis], strides[axis.axis]) for axis in axes]
+        extents, apart = (tuple(values) for values in zip(*dimensions, strict=True))
         box = [text(self._cpp(size)) for size in spec.box]
-        extents, apart = (tuple(values[axis] for axis in axes) for values in (shape, strides))
         swizzle = int(text(self._cpp(spec.swizzle)))
         return MapCode(spec.name, spec.tensor, dtype, extents, apart, (*box, *["1"] * (len(axes) - len(box))), swizzle)
+
+    def _dimension(self, axis: MapAxis, extent: str, stride: str) -> tuple[str, str]:
+        """A map's dimension: its extent and its stride."""
+        if axis.by is None:
+            return extent, stride
+        by = self._cpp(axis.by)
+        factor = by.within(0) if isinstance(by, Code) else str(by)
+        return (text(by), stride) if axis.part == "%" else (f"{extent} / {factor}", f"{stride} * {factor}")
 
     def _pointer(self, name: str, declared: str) -> str:
         """The tensor's pointer; a kernel that declares an input without const gets it so."""

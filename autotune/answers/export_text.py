@@ -13,7 +13,7 @@ from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
 from autotune.core.words import format_ms
-from autotune.families.expressions import make_environment
+from autotune.families.expressions import CUDA_TEXT, cpp_literal
 from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
@@ -22,7 +22,6 @@ _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
 _INCLUDED = re.compile(r'\s*#\s*(include\s+"|pragma\s+once)')
-_ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
 _MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
 _OWN_LICENCE = f"of the kernels, what their author says; of the launcher and of autotune's headers, {_LICENCE}"
@@ -33,10 +32,17 @@ def has_main(op: str) -> bool:
     return op in _MAINS
 
 
-def compile_line(name: str, arch: str, main: bool) -> str:
-    """The command that builds an exported file."""
+def compile_line(found: Best, name: str, main: bool) -> str:
+    """The command that builds an exported file.
+
+    Where a family needs one architecture's own instructions, that architecture alone is named: with `-arch` nvcc also
+    makes PTX for its relatives, which do not have them.
+    """
+    arch, family = found.device.arch, found.template.front.arch if found.template else None
+    only = (family or "").endswith(("a", "f"))
+    target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    return f"nvcc {' '.join(NVCC_FLAGS)} -arch={arch} {'' if main else '-c '}{name} -o {built}"
+    return f"nvcc {' '.join(NVCC_FLAGS)} {target} {'' if main else '-c '}{name} -o {built}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -57,7 +63,7 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
 def _render(name: str, context: dict[str, Any]) -> str:
     path = resource_root("templates") / "export" / f"{name}.cu.j2"
     try:
-        return _ENVIRONMENT.from_string(path.read_text(encoding="utf-8")).render(context)
+        return CUDA_TEXT.from_string(path.read_text(encoding="utf-8")).render(context)
     except jinja2.TemplateError as error:
         raise AssertionError(f"{path}: {error}") from error
 
@@ -75,7 +81,7 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
         f"time:           {_time(found)}",
-        f"compile:        {compile_line(file_name, found.device.arch, main)}",
+        f"compile:        {compile_line(found, file_name, main)}",
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
         f"licence:        {_OWN_LICENCE if own else _LICENCE}",
     ]
@@ -176,7 +182,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
     fixed = {**problem.fields, **launcher.fixed}
     arguments = (*launcher.sizes, *launcher.scalars)
-    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in arguments]
+    texts = [f"{name}={cpp_literal(value)}" for name, value in fixed.items() if name not in arguments]
     lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
     return lines
 
@@ -190,7 +196,7 @@ def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
     problem, plan = found.problem, found.source.plan
     tensors = [parameter.spec for parameter in launcher.parameters]
     return {
-        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in problem.fields.items()},
+        **problem.fields,
         "problem": problem.key,
         "candidate": found.candidate.key,
         "scale": repr(op.scalars(problem)["scale"]),

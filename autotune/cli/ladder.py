@@ -64,7 +64,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
-    from autotune.devices.factory import CudaOpener
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
@@ -78,11 +77,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     if plot is not None:
         check_plot(plot)
     opener = choose_device(device, target)
-    gpu_index = opener.index if isinstance(opener, CudaOpener) else None
-    emulated = gpu_index is None
-    ask_peers = choose_peers(peers, gpu_index)
-    problem = ladder_problem(LADDERS[op], asked.values(), emulated)
-    options = default_options(trials, seed, jobs, emulated, hurried=timeout is not None)
+    ask_peers = choose_peers(peers, opener.gpu_index)
+    problem = ladder_problem(LADDERS[op], asked.values(), opener.estimates)
+    options = default_options(trials, seed, jobs, opener.estimates, hurried=timeout is not None)
     with open_store(db) as store, ProgressDisplay() as display:
         found = climb(
             LADDERS[op], problem, opener, options, store, listener=display, announce=partial(typer.echo, err=True),

@@ -24,6 +24,8 @@ _LEADER = (
     '( (read -r _ <&{pipe}; kill -9 -$$) >/dev/null 2>&1 & ); exec "$@" {pipe}<&-'
 )
 
+_LAST_WORDS_S = 5.0
+
 _ours: set[int] = set()  # our ends of the pipes
 _awaited: dict[int, "Child"] = {}  # by the thread that waits in `run`
 
@@ -57,8 +59,7 @@ class Child:
         _ours.add(self._pipe)
         digit = next(number for number in range(3, 10) if number not in files)
         self._lock = threading.Lock()
-        self._closed = False
-        self.killed = False
+        self._gone = self.killed = False
         try:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _LEADER.format(pipe=digit), "sh", *command], cwd=folder, env=environment,
@@ -88,7 +89,10 @@ class Child:
             output, _ = self._process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             self._kill()
-            output, _ = self._process.communicate()
+            try:
+                output, _ = self._process.communicate(timeout=_LAST_WORDS_S)
+            except subprocess.TimeoutExpired as late:  # what has left the group may keep its output open
+                output = late.output or b""
             return output.decode(errors="replace"), True
         return output.decode(errors="replace"), False
 
@@ -101,20 +105,20 @@ class Child:
         """Kill what is left and wait for its end."""
         self._kill()
         self._process.wait()
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._cut()
+        self._cut()
 
     def _kill(self) -> None:
         with self._lock:
-            if not self._closed:  # else the number may be another group's
+            if not self._gone:  # else the number may be another group's by now
+                self._gone = True
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 
     def _cut(self) -> None:
-        _ours.discard(self._pipe)
-        os.close(self._pipe)
+        if self._pipe in _ours:
+            _ours.remove(self._pipe)
+            os.close(self._pipe)
+            self._pipe = -1
 
 
 @dataclass(frozen=True)

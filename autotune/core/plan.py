@@ -5,7 +5,7 @@ A plan is plain data. Devices allocate the buffers, then run the steps; exports 
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,8 +85,9 @@ class ScalarArg:
 class TensorMapArg:
     """`const __grid_constant__ TensorMap` by value: the tensor `name` and the box of it that one copy of TMA moves.
 
-    Dimension i is the tensor's axis `axes[i]`, the contiguous one first. `extents`, `strides`, `box` and `offset` are
-    in elements; `swizzle` is 128, 64 or 32 bytes, 0: none.
+    Dimensions begin with the contiguous one; `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is
+    128, 64 or 32 bytes, 0: none. `axes` tells for each dimension the tensor's axis, and of how many of that axis'
+    strides its own consists.
     """
 
     name: str
@@ -98,7 +99,7 @@ class TensorMapArg:
     box: tuple[int, ...]
     swizzle: int
     role: Role
-    axes: tuple[int, ...] = ()
+    axes: tuple[tuple[int, int], ...] = ()
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
@@ -197,16 +198,24 @@ def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:
     raise LaunchError(f"nothing here makes tensor maps, such as {arg.name!r} at {address:#x}")
 
 
-def pack_arguments(args: tuple[Arg, ...], addresses: Mapping[str, int], encode: MapEncoder = no_tensor_maps) -> bytes:
-    """Kernel parameters in CUDA's parameter layout (natural alignment), from each buffer's address.
+def pack_arguments(
+    args: tuple[Arg, ...],
+    addresses: Mapping[str, int],
+    encode: MapEncoder = no_tensor_maps,
+    places: Sequence[int] | None = None,
+) -> bytes:
+    """Kernel parameters in CUDA's parameter layout, from each buffer's address.
+
+    `places`: the offset of each, as a compiled kernel has them; without it natural alignment decides.
 
     Raises:
         LaunchError: TMA does not take a tensor that a tensor map describes.
     """
     packed = b""
-    for arg in args:
+    for number, arg in enumerate(args):
         piece, alignment = _packed(arg, addresses, encode)
-        packed += b"\0" * (-len(packed) % alignment) + piece
+        gap = -len(packed) % alignment if places is None else places[number] - len(packed)
+        packed += b"\0" * gap + piece
     return packed
 
 

@@ -11,6 +11,7 @@ from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.source import KernelSource
+from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
@@ -67,8 +68,7 @@ def _translate(support: Support, text: str, file_name: str) -> str:
 
 def _arch_macro(arch: str) -> str:
     """`__CUDA_ARCH__` of `sm_90a` is 900."""
-    digits = arch.removeprefix("sm_").rstrip("af")
-    return f"#define EMULATOR_ARCH {10 * int(digits)}\n" if digits else ""
+    return f"#define EMULATOR_ARCH {10 * capability_of(arch)}\n" if arch else ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from autotune.core.problem import Problem
 from autotune.families.planning import make_plan
 from autotune.families.space import Space
 from autotune.families.template import Template
-from autotune.gpus.spec import DeviceSpec
+from autotune.gpus.spec import DeviceSpec, capability_of
 from autotune.ops.registry import get_op
 
 
@@ -109,7 +109,7 @@ def _default(
     plan = make_plan(template, op, problem, space.namespace(config))
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
     tensors = sum(buffer.nbytes for buffer in plan.buffers if buffer.role != "workspace")
-    newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
+    newest = capability_of(template.front.arch or "sm_0")
     flops = template.executed_flops(op.flops(problem), problem)
     times = workspace // max(tensors, 1)
     return template.front.historical, flops, times, -newest, workspace, template.name, space.candidate(config)

@@ -47,16 +47,28 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class MapAxis:
+    """A dimension of a tensor map: an axis of the tensor, or a `part` of it.
+
+    "%": so many neighbouring indices as `by` says; "//": the groups of so many.
+    """
+
+    axis: int
+    part: str = ""
+    by: Expression | None = None
+
+
+@dataclass(frozen=True)
 class TensorMapSpec:
     """A tensor map that kernels take under this name: a tensor or workspace, and the box that a copy of TMA moves.
 
-    `axes`: the tensor's axes as the map orders them, the contiguous one first; None: from the last to the first. `box`
+    `axes`: the map's dimensions, the contiguous one first; None: the tensor's axes from the last to the first. `box`
     follows that order, 1 where it ends. `swizzle` is in bytes; 0: none.
     """
 
     name: str
     tensor: str
-    axes: tuple[int, ...] | None
+    axes: tuple[MapAxis, ...] | None
     box: tuple[Expression, ...]
     swizzle: Expression
 
@@ -254,15 +266,12 @@ class _Reader:
     def _tensor_map(self, name: str, item: Any) -> TensorMapSpec:
         _only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
         tensor, axes = _identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
-        if axes is not None and (not isinstance(axes, list) or sorted(axes) != list(range(len(axes)))):
-            raise TemplateError(
-                f"tensor map {name}: axes are all of the tensor's, from 0, in the map's order, got {axes!r}"
-            )
+        if axes is not None and not isinstance(axes, list):
+            raise TemplateError(f"tensor map {name}: axes must be a list, got {axes!r}")
+        order = None if axes is None else tuple(_map_axis(name, axis) for axis in axes)
         box = tuple(map(_expression, _items(item, "box", f"tensor map {name}")))
         swizzle = _expression(item.get("swizzle", 0))
-        return TensorMapSpec(
-            _identifier(name, "tensor map"), tensor, None if axes is None else tuple(axes), box, swizzle
-        )
+        return TensorMapSpec(_identifier(name, "tensor map"), tensor, order, box, swizzle)
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
         steps = tuple(self._step(item) for item in self._list("launch"))
@@ -295,6 +304,15 @@ class _Reader:
             _dtype(item, name)
         shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
         return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
+
+
+def _map_axis(name: str, axis: Any) -> MapAxis:
+    found = re.fullmatch(r"(\d+)(?:\s*(%|//)\s*(.+))?", str(axis))
+    if found is None or isinstance(axis, bool):
+        raise TemplateError(
+            f"tensor map {name}: {axis!r} is no axis; write 1, or '1 % GROUP' and '1 // GROUP' for its parts"
+        )
+    return MapAxis(int(found[1]), found[2] or "", _optional(found[3]))
 
 
 def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:

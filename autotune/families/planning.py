@@ -22,7 +22,7 @@ from autotune.core.plan import (
 )
 from autotune.core.problem import Problem
 from autotune.families.expressions import Expression
-from autotune.families.frontmatter import LaunchSpec, TensorMapSpec, Workspace
+from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace
 from autotune.families.template import Template
 from autotune.ops.op import Op, contiguous
 
@@ -140,20 +140,35 @@ class _Arguments:
         else:
             t = self._tensors[spec.tensor]
             dtype, shape, offset, strides, role = t.dtype, t.shape, t.offset, t.strides, t.role
-        axes = spec.axes or tuple(reversed(range(len(shape))))
+        axes = spec.axes or tuple(MapAxis(axis) for axis in reversed(range(len(shape))))
         box = [size.whole(self._namespace) for size in spec.box]
         swizzle = spec.swizzle.whole(self._namespace)
-        if len(axes) != len(shape) or not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
-            raise TemplateError(
-                f"tensor map {spec.name}: axes {axes} and box {box} do not fit {spec.tensor} of {shape}"
-            )
-        if swizzle not in TMA_SWIZZLES:
-            raise TemplateError(
-                f"tensor map {spec.name}: swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
-            )
-        extents, apart = (tuple(sizes[axis] for axis in axes) for sizes in (shape, strides))
+        parts = [sorted(part.part for part in axes if part.axis == axis) for axis in range(len(shape))]
+        wrong = None
+        if not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
+            wrong = f"a box {box} does not fit {len(axes)} dimensions; TMA knows 1 to {_MOST_AXES}"
+        elif swizzle not in TMA_SWIZZLES:
+            wrong = f"swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
+        elif any(found not in ([""], ["%", "//"]) for found in parts) or any(part.axis >= len(shape) for part in axes):
+            wrong = f"its axes are not those of {spec.tensor}, of shape {shape}, each once"
+        if wrong:
+            raise TemplateError(f"tensor map {spec.name}: {wrong}")
+        dimensions = [self._dimension(spec.name, axis, shape) for axis in axes]
+        extents = tuple(extent for *_, extent in dimensions)
+        apart = tuple(strides[axis] * step for axis, step, _ in dimensions)
         filled = (*box, *[1] * (len(axes) - len(box)))
-        return TensorMapArg(spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, axes)
+        placed = tuple((axis, step) for axis, step, _ in dimensions)
+        return TensorMapArg(spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, placed)
+
+    def _dimension(self, name: str, axis: MapAxis, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """The tensor's axis, of how many of its strides the dimension's consists, the dimension's extent."""
+        extent = shape[axis.axis]
+        by = 1 if axis.by is None else axis.by.whole(self._namespace)
+        if by < 1 or extent % by:
+            raise TemplateError(f"tensor map {name}: {extent} indices of axis {axis.axis} cannot be split by {by}")
+        if axis.part == "//":
+            return axis.axis, by, extent // by
+        return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
         value = Expression(text)(self._namespace)

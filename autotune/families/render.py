@@ -13,7 +13,7 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.families.expressions import make_environment
+from autotune.families.expressions import CUDA_TEXT
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -23,27 +23,13 @@ from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
 
 
-def _literal(value: Any) -> Any:
-    """C++ spelling of what `{{ … }}` prints."""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-_ENVIRONMENT = make_environment(
-    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_literal
-)
-
-
 @lru_cache(maxsize=64)
 def _compiled(template: Template) -> JinjaTemplate:
     try:
-        return _ENVIRONMENT.from_string(template.body)
+        return CUDA_TEXT.from_string(template.body)
     except TemplateSyntaxError as error:
-        raise TemplateError(f"{template.path}: line {_line(template, error.lineno)}: {error.message}") from error
-
-
-def _line(template: Template, line: int) -> int:
-    """A line of the body as a line of the file."""
-    return line + template.text[: template.text.find(template.body)].count("\n")
+        before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
+        raise TemplateError(f"{template.path}: line {before + error.lineno}: {error.message}") from error
 
 
 def render(template: Template, problem: Problem, config: Config, spec: DeviceSpec) -> KernelSource:

@@ -17,7 +17,7 @@ from autotune.families.includes import collect_includes
 from autotune.families.source import Include
 from autotune.families.starts import SUFFIX as STARTS
 from autotune.families.starts import Start, read_starts
-from autotune.gpus.spec import DeviceSpec
+from autotune.gpus.spec import DeviceSpec, capability_of
 
 SUFFIX = ".cu.j2"
 
@@ -102,7 +102,7 @@ class Template:
         arch = self.front.arch
         if arch is None:
             return None
-        needed = int(arch.removeprefix("sm_").rstrip("af"))
+        needed = capability_of(arch)
         # 'a' targets (wgmma, tcgen05) exist on that one architecture only.
         fits = spec.compute_capability == needed if arch.endswith("a") else spec.compute_capability >= needed
         return None if fits else f"it needs {arch}, {spec.title} is {spec.arch}"

@@ -3,8 +3,9 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.arithmetic import FULL
@@ -51,48 +52,31 @@ class Field:
         Raises:
             ProblemError: it is not one.
         """
+        said = f"op {op!r}: {self.name}={value!r}"
         if self.kind == "choice":
-            return self._choice(op, value)
+            if value not in self.choices:
+                raise ProblemError(f"{said} is not one of {', '.join(self.choices)}")
+            return str(value)
+        if self.kind == "bool":
+            known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+            if str(value).lower() not in known:
+                raise ProblemError(f"{said} is neither true nor false")
+            return known[str(value).lower()]
+        number: object = value
+        if isinstance(value, str):
+            with suppress(ValueError):
+                number = float(value) if self.kind == "float" else int(value)
         if self.kind == "float":
-            return self._float(op, value)
-        return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
-
-    def _choice(self, op: str, value: Value) -> str:
-        if value not in self.choices:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not one of {', '.join(self.choices)}")
-        return str(value)
-
-    def _bool(self, op: str, value: Value) -> bool:
-        known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-        text = str(value).lower()
-        if text not in known:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
-        return known[text]
-
-    def _float(self, op: str, value: Value) -> float:
-        try:
-            number = float("nan") if isinstance(value, bool) else float(value)
-        except ValueError:
-            number = float("nan")
-        if not math.isfinite(number):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a finite number")
-        return number
-
-    def _int(self, op: str, value: Value) -> int:
-        number = _whole(value)
+            if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
+                raise ProblemError(f"{said} is not a finite number")
+            return float(number)
         if isinstance(number, bool) or not isinstance(number, Integral):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
-        if not self.minimum <= number <= self.maximum:
-            limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
+            raise ProblemError(f"{said} is not a whole number")
+        whole = int(number)
+        if not self.minimum <= whole <= self.maximum:
+            limit = f"at least {self.minimum}" if whole < self.minimum else f"at most {self.maximum}"
             raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
-        return int(number)
-
-
-def _whole(value: Value) -> Value:
-    try:
-        return int(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+        return whole
 
 
 class Op(ABC):

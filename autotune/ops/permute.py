@@ -3,7 +3,7 @@
 Pipelines whose matrix products want every head contiguous do so before and after; kernels that take strides need not.
 """
 
-from autotune.core.dtypes import OPERAND_DTYPES
+from autotune.core.dtypes import OPERAND_DTYPES, numpy_dtype
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
@@ -39,7 +39,7 @@ class Permute(Op):
         return {"x": normal(x, seed)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - the same for all
-        return {"y": inputs["x"].astype("float64")}
+        return {"y": inputs["x"].astype(numpy_dtype("fp64"))}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """The same values: a copy rounds nothing."""

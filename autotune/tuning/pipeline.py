@@ -59,12 +59,12 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
-        self._lock = threading.Lock()  # guards the next three
+        self._lock = threading.Lock()  # guards the next four
+        self._dropped = False
         self._building = 0
         self._build_seconds = 0.0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
-        self._dropped = False
         prepare = Prepare(task.op_source, task.executed, task.seed)
         self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put)
 
@@ -130,7 +130,8 @@ class Pipeline:
         self._join()
 
     def _stop_builds(self) -> None:
-        self._dropped = True
+        with self._lock:
+            self._dropped = True
         self._counter.stop()
         self._pool.close()
         self._counter.close()
@@ -165,17 +166,12 @@ class Pipeline:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
             cubin = self._built(job, building)
-<<<<<<< HEAD
-            reference = task.templates[job.source.candidate.template].reference
             job.compiler, job.cubin = cubin.compiler, cubin.path
-            job.machine_code = machine_code(cubin.path, plan, reference)
-=======
-            job.compiler, job.cubin = cubin.compiler, cubin.path
->>>>>>> main
             failure = static_failure(plan, cubin, spec)
             if failure is not None:
                 return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
-            job.resources, job.machine_code = kernel_resources(plan, cubin, spec), machine_code(cubin.path, plan)
+            job.resources = kernel_resources(plan, cubin, spec)
+            job.machine_code = machine_code(cubin.path, plan, task.op.version)
             if not task.emulated:
                 verdict, seconds = self._judge(job, cubin, plan)
                 return self._measurement(job, verdict, seconds, verdict.timing)
@@ -223,6 +219,8 @@ class Pipeline:
     def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:
         """The device's verdict; of one binary that is launched in one way it is asked once."""
         with self._lock:
+            if self._dropped:  # what was still being built must not get before the finalists
+                raise CancelledError
             run = self._runs.get((artifact.binary_hash, plan))
             if run is None:
                 run = self._runs[artifact.binary_hash, plan] = _Run(job, self._lane.put(artifact, plan))

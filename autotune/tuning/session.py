@@ -14,7 +14,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient
-from autotune.devices.factory import CpuOpener, DeviceOpener
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
@@ -78,7 +78,7 @@ class Options:
         """Trials and time; a grid is walked to its end unless told otherwise."""
         if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
             return Budget(self.trials, self.timeout_s)
-        return Budget(40, 150.0) if isinstance(opener, CpuOpener) else Budget(100, None)
+        return Budget(40, 150.0) if opener.estimates else Budget(100, None)
 
 
 @dataclass

@@ -8,6 +8,8 @@ import pytest
 
 from autotune.answers.best import Best
 from autotune.answers.export_text import export_text
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import build_cubin
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.resources import resource_root
 from autotune.families.includes import collect_includes
@@ -43,11 +45,12 @@ extern "C" __global__ void multiply(float* out, uint64_t a, uint64_t b)
 """
 
 ALL_WRAPPERS = """
-#include "common/named_barrier.cuh"
+#include "common/ptx/named_barrier.cuh"
 #include "common/ptx/cluster.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/registers.cuh"
+#include "common/ptx/stmatrix.cuh"
 #include "common/ptx/wgmma.cuh"
 extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1)
 use(float* out, const __grid_constant__ TensorMap map)
@@ -77,6 +80,8 @@ use(float* out, const __grid_constant__ TensorMap map)
         take_registers<232>();
         named_barrier<256>(1);
         mbarrier_wait(barrier, 0);
+        const uint32_t registers[4] = {1, 2, 3, threadIdx.x};
+        stmatrix_transposed(start + 16 * threadIdx.x, registers);
         fence_async_shared();
         if (threadIdx.x == 128) {
             tensor_store(map, {0, 1}, start);
@@ -130,3 +135,42 @@ def test_an_export_with_maps(tmp_path: Path) -> None:
     command = [str(find_nvcc().path), *strict, *line[1].split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+SERIALISED = """
+#include "common/ptx/wgmma.cuh"
+extern "C" __global__ void serialised(float* out, uint64_t a, uint64_t b, int n)
+{
+    float d[32], e[32];
+    for (int i = 0; i < 32; ++i) d[i] = e[i] = 0.0f;
+    wgmma_fence(d);
+    for (int k = 0; k < n; ++k) {
+        wgmma<__half, 64>(d, a, b + k, 1);
+        wgmma_commit();
+        out[k] = d[k % 4 * 8];  // under way
+        wgmma_wait<1>();
+    }
+    wgmma_wait<0>(d);
+    for (int i = 0; i < 32; ++i) out[threadIdx.x * 32 + i] = d[i];
+}
+"""
+
+IGNORED = """
+#include "common/ptx/registers.cuh"
+extern "C" __global__ void ignored(float* out)
+{
+    if (threadIdx.x < 128)
+        release_registers<40>();
+    else
+        take_registers<232>();
+    out[threadIdx.x] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize(("body", "said"), [(SERIALISED, "serialized"), (IGNORED, "'setmaxnreg' ignored")])
+def test_what_ptxas_does_not_do_is_reported(body: str, said: str, cache: BuildCache) -> None:
+    """Today's compiler says it in the words that are read."""
+    includes = collect_includes(body, (resource_root("templates"),), "a test")
+    (report,) = build_cubin(kernel_source(body, includes=includes), "sm_90a", cache).kernels
+    assert said in report.loss

@@ -76,13 +76,36 @@ def test_another_thread_stops_it(tmp_path: Path) -> None:
     eventually(lambda: not alive(pid))
 
 
-def test_closing_twice_and_killing_what_is_closed_kills_nobody_else(tmp_path: Path) -> None:
-    child = Child(shell("exit 0"))
-    assert child.wait(60.0) == 0
+@pytest.mark.parametrize("script", ["exit 0", "sleep 600"])
+def test_a_group_is_killed_once_since_its_number_may_be_anothers_after_that(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, kill = [], os.killpg
+
+    def counted(group: int, number: int) -> None:
+        killed.append(group)
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", counted)
+    child = Child(shell(script))
+    if script == "exit 0":
+        assert child.wait(60.0) == 0
+    else:
+        child.kill()
+        assert child.wait(60.0) == -signal.SIGKILL
     child.close()
     child.close()
     child.kill()
+    assert killed == [child.pid]
     assert child.killed
+
+
+def test_what_leaves_the_group_with_the_output_is_not_waited_for(tmp_path: Path) -> None:
+    done = run(shell("echo said; setsid sleep 600 & echo $! > child; wait"), 1.0, folder=tmp_path)
+    try:
+        assert (done.timed_out, done.output) == (True, "said\n")
+    finally:
+        os.kill(child_of(tmp_path), signal.SIGKILL)
 
 
 def parent(code: str, folder: Path) -> "subprocess.Popen[bytes]":

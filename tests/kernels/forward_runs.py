@@ -62,7 +62,7 @@ class Run:
                 return replace(arg, strides=strides, offset=offset)
             if isinstance(arg, TensorMapArg) and arg.name in views:
                 _, strides, offset = views[arg.name]
-                return replace(arg, strides=tuple(strides[axis] for axis in arg.axes), offset=offset)
+                return replace(arg, strides=tuple(strides[axis] * step for axis, step in arg.axes), offset=offset)
             return arg
 
         buffers = tuple(

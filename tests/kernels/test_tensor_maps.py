@@ -34,19 +34,21 @@ def changed(tmp_path: Path, old: str, new: str) -> Template:
     return load_template(path)
 
 
-def plan_of(family: Template, **fields: Any) -> Launch:
+def plan_of(family: Template, GROUP: int = 1, **fields: Any) -> Launch:
     problem = FORWARD.problem(**{**SHAPE, "dtype": "fp16", **fields})
-    return render(family, problem, Space(family, problem, SPEC).default(), SPEC).plan.launches[0]
+    config = {**Space(family, problem, SPEC).default(), "GROUP": GROUP}
+    return render(family, problem, config, SPEC).plan.launches[0]
 
 
 def test_maps_are_planned() -> None:
-    q, k, _, sums = plan_of(FAMILY).args[:4]
-    extents = (32, 50, 4, 2)
-    assert q == TensorMapArg("q", "q", 0, "fp16", extents, (1, 128, 32, 6400), (32, 32, 1, 1), 0, "input", (3, 2, 1, 0))
+    q, k, _, sums = plan_of(FAMILY, GROUP=2).args[:4]
+    assert isinstance(q, TensorMapArg)
+    assert (q.extents, q.strides, q.box) == ((32, 2, 50, 2, 2), (1, 32, 128, 64, 6400), (32, 1, 32, 1, 1))
+    assert q.axes == ((3, 1), (1, 1), (2, 1), (1, 2), (0, 1))
     assert isinstance(k, TensorMapArg)
     assert (k.extents, k.box, k.swizzle) == ((32, 70, 2, 2), (32, 32, 1, 1), 64)
     assert sums == TensorMapArg(
-        "sums", "sums", 0, "fp32", (64, 4, 2), (1, 64, 256), (32, 1, 1), 0, "workspace", (2, 1, 0)
+        "sums", "sums", 0, "fp32", (64, 4, 2), (1, 64, 256), (32, 1, 1), 0, "workspace", ((2, 1), (1, 1), (0, 1))
     )
 
 
@@ -64,14 +66,14 @@ def test_packed_tensors_are_mapped_where_they_lie() -> None:
 def test_a_family_with_maps_is_right(dtype: str, fields: dict[str, Any], cache: BuildCache) -> None:
     problem = FORWARD.problem(**fields, dtype=dtype)
     space = Space(FAMILY, problem, SPEC)
-    for config in ({"BLOCK_N": 32, "STAGES": 1}, {"BLOCK_N": 64, "STAGES": 2}):
+    for config in ({"BLOCK_N": 32, "STAGES": 1, "GROUP": 2}, {"BLOCK_N": 64, "STAGES": 2, "GROUP": 1}):
         assert verdict(FAMILY, problem, space.candidate(config).config, cache).outcome == Outcome.OK
 
 
 def test_nothing_is_found_in_it(cache: BuildCache) -> None:
     problem = FORWARD.problem(**SHAPE, dtype="fp16")
     for stages in (1, 2):
-        found = traced(FAMILY, problem, {"BLOCK_N": 32, "STAGES": stages}, cache)
+        found = traced(FAMILY, problem, {"BLOCK_N": 32, "STAGES": stages, "GROUP": stages}, cache)
         assert found.complete
         assert not found.findings
 
@@ -104,10 +106,14 @@ def test_what_tma_does_not_take_is_refused(strides: tuple[int, ...], offset: int
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('tensor = "q", box = ["HS", "32"]', 'tensor = "nobody", box = ["HS", "32"]', "'nobody' is neither a tensor"),
-        ('tensor = "q", box = ["HS", "32"]', 'tensor = "q"', "needs 'box'"),
-        ('tensor = "q", box = ["HS", "32"]', 'tensor = "q", box = ["1", "1", "1", "1", "1"]', "do not fit q"),
-        ("axes = [2, 1, 0]", "axes = [2, 1]", "from 0, in the map's order"),
+        ('tensor = "v"', 'tensor = "nobody"', "'nobody' is neither a tensor"),
+        (', box = ["HS", "1", "32"]', "", "needs 'box'"),
+        ('box = ["32"]', 'box = ["32", "1", "1", "1"]', "does not fit 3 dimensions"),
+        ("axes = [2, 1, 0]", "axes = [2, 1]", "not those of sums"),
+        ("axes = [2, 1, 0]", "axes = [2, 1, 0, 0]", "not those of sums"),
+        ('"1 // GROUP"', "1", "not those of q"),
+        ('"1 // GROUP"', '"1 / GROUP"', "is no axis"),
+        ('"1 % GROUP"', '"1 % 3"', "4 indices of axis 1 cannot be split by 3"),
         ('swizzle = "HS * sizeof(dtype)"', 'swizzle = "HS + 1"', "none of 0, 32, 64, 128"),
         ("attend(const __grid_constant__ TensorMap q_map", "attend(TensorMap q_map", "without __grid_constant__"),
         ('args = ["q_map", ', 'args = ["q", ', "takes a TensorMap as parameter 1"),
@@ -121,14 +127,18 @@ def test_wrong_maps(old: str, new: str, said: str, tmp_path: Path) -> None:
 def answer(**fields: Any) -> Best:
     problem = FORWARD.problem(**{**SHAPE, "dtype": "fp16", **fields})
     space = Space(FAMILY, problem, SPEC)
-    return Best("default", "none", None, problem, SPEC, space.candidate(space.default()), template=FAMILY)
+    return Best(
+        "default", "none", None, problem, SPEC, space.candidate({**space.default(), "GROUP": 2}), template=FAMILY
+    )
 
 
 def test_an_export_makes_its_maps_for_any_shape() -> None:
     found = answer()
     launcher = Launcher(FAMILY, FORWARD, found.problem, found.source, SPEC)
     assert launcher.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
-    k = launcher.maps["k_map"]
+    q, k = launcher.maps["q_map"], launcher.maps["k_map"]
+    assert q.extents == ("32", "2", "T", "NH / 2", "B")
+    assert q.strides == ("q_strides[3]", "q_strides[1]", "q_strides[2]", "q_strides[1] * 2", "q_strides[0]")
     assert k.extents == ("32", "T_kv", "NH_kv", "B")
     assert k.strides == ("k_strides[3]", "k_strides[2]", "k_strides[1]", "k_strides[0]")
     assert [parameter.spec.name for parameter in launcher.parameters if parameter.strided] == ["q", "k", "v", "out"]

@@ -25,7 +25,8 @@ _KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__launch_bounds__\([^)]*\
 def build(code: str) -> Artifact:
     """A traced source with every kernel in it callable."""
     launches = tuple(Launch(name, (1, 1, 1), (1, 1, 1), 0, ()) for name in _KERNEL.findall(code))
-    includes = collect_includes(code, (resource_root("templates"),), "a test's kernels")
+    ours = "\n".join(re.findall(r'#include "common/.*', code))  # other headers are the emulator's
+    includes = collect_includes(ours, (resource_root("templates"),), "a test's kernels")
     source = kernel_source(code, header="", includes=includes, plan=LaunchPlan((), launches))
     return build_emulator(source, BuildCache(), traced=True)
 

@@ -20,6 +20,7 @@ from autotune.devices.messages import Evaluate, Evaluated, Message, Prepare, Rep
 from autotune.families.source import KernelSource
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
 from autotune.tuning import pipeline as module
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Finished
@@ -106,10 +107,12 @@ def worker() -> Worker:
 @pytest.fixture
 def pipeline(worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
     monkeypatch.setattr(module, "CubinRequest", Request)
-    monkeypatch.setattr(module, "machine_code", lambda path, plan: "code")
+    monkeypatch.setattr(module, "machine_code", lambda path, plan, reference: "code")
     GATES.clear()
     unused = cast(Any, None)
-    task = Rendered(unused, unused, PROBLEM, {}, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0)
+    task = Rendered(
+        get_op(PROBLEM.op), unused, PROBLEM, {}, DeviceIdentity("cuda", gpu("h200")), {"driver": "1"}, 0, 20.0
+    )
     made = Pipeline(task, cast(WorkerClient, worker), BuildCache(tmp_path), 2)
     yield made
     open_gates()
@@ -143,8 +146,9 @@ def test_the_device_is_fed_in_order_of_arrival(pipeline: Pipeline, worker: Worke
         while name not in [*worker.asked, *["a"] * pipeline.load().waiting]:
             time.sleep(0.01)
     assert worker.asked == ["b"]
-    worker.answers.release(2)
-    assert names(finished(pipeline, 2)) == ["b", "a"]
+    for name in "ba":
+        worker.answers.release()
+        assert names(finished(pipeline, 1)) == [name]
     assert worker.asked == ["b", "a"]
 
 

@@ -83,6 +83,17 @@ void visit_rows(const Region& region, unsigned most, F visit) {
   }
 }
 
+#ifdef EMULATOR_TRACE
+// Of 32 bytes of device memory, that the copy touches.
+uint64_t sectors_of(const Region& region) {
+  uint64_t sectors = 0;
+  visit_rows(region, 1 << 15, [&](unsigned, unsigned char* row, unsigned first, unsigned end, unsigned) {
+    if (row) sectors += (reinterpret_cast<uintptr_t>(row) + end - 1) / 32 - (reinterpret_cast<uintptr_t>(row) + first) / 32 + 1;
+  });
+  return sectors;
+}
+#endif
+
 unsigned swizzle_of(const Region& region) { return region.map.rank ? region.map.swizzle : chunk_bytes; }
 
 void check_box(const Region& box, uintptr_t shared, const char* what) {
@@ -158,6 +169,7 @@ void begin_load(Region from, uintptr_t to, uintptr_t barrier_address, const char
   EMULATOR_TRACED(visit_rows(from, 1 << 15, [&](unsigned, unsigned char* row, unsigned first, unsigned end, unsigned) {
     if (row) worker->tracer->async_reads(row + first, end - first, self().pc);
   });)
+  EMULATOR_TRACED(worker->tracer->count_load(from.bytes, sectors_of(from), self().pc);)
   memset(reinterpret_cast<void*>(to), 0xff, from.bytes);
   state.loads.push_back({from, to, barrier, &self()});
 }
@@ -167,9 +179,14 @@ void begin_store(Region to, uintptr_t from, bool adds, const char* what) {
   if (adds && to.map.rank && to.map.type != 7) fail_here("%s: the emulator adds fp32 alone", what);
   std::vector<StoreGroup>& groups = asynchronous().stores[&self() - self().block->threads];
   if (groups.empty()) groups.emplace_back();
+  // What lies out of the tensor goes nowhere: nobody need have written it.
+  EMULATOR_TRACED(visit_rows(to, chunk_bytes, [&](unsigned at, unsigned char* row, unsigned first, unsigned end, unsigned) {
+    if (row) worker->tracer->check_async_read(exchanged(from + at, swizzle_of(to)) + first, end - first, self().pc);
+  });)
   EMULATOR_TRACED(worker->tracer->async_read_began(from, to.bytes, self().pc);)
   const void* pc = nullptr;
   EMULATOR_TRACED(pc = self().pc;)
+  EMULATOR_TRACED(worker->tracer->count_store(to.bytes, sectors_of(to), adds, pc);)
   groups.back().push_back({to, from, adds, false, {}, pc});
 }
 

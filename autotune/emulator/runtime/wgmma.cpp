@@ -227,7 +227,9 @@ void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_
     made.accumulate = accumulate;
     made.a = a, made.b = b;
     EMULATOR_TRACED(made.pc = thread.pc;)
-    EMULATOR_TRACED(visit_operands(made, 4, [&](uintptr_t address) { worker->tracer->async_read_began(address, 16, made.pc, false); });)
+    EMULATOR_TRACED(visit_operands(made, 4, [&](uintptr_t address) { worker->tracer->async_read_began(address, 16, made.pc); });)
+    EMULATOR_TRACED(unsigned read = shape.columns + (registers ? 0 : rows);  // rows of 32 bytes, of both operands
+                    worker->tracer->count_product(shape.columns, depth(shape.type), 32 * read, made.pc);)
     group.products.push_back(made);
   }
   Product& product = group.products[mine.issued - group.first];

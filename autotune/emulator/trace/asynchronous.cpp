@@ -90,7 +90,31 @@ void Tracer::load_began(uintptr_t mbarrier, bool is_fenced_barrier, uintptr_t to
 }
 
 void Tracer::async_reads(const void* from, uint32_t bytes, const void* pc) {
-  touch(reinterpret_cast<uintptr_t>(from), bytes, Access::read, pc);
+  touch(reinterpret_cast<uintptr_t>(from), bytes, Access::read, pc, true);
+}
+
+namespace {
+
+constexpr uint32_t copied_bytes = 16;  // what counts of copies are told apart by
+constexpr uint32_t line_bytes = 128;   // that shared memory moves at a time
+
+}  // namespace
+
+void Tracer::count_load(uint32_t bytes, uint64_t sectors, const void* pc) {
+  if (!full_) return;
+  requests_.add(place(pc), global_load, copied_bytes, {1, 1, sectors, 0});
+  requests_.add(place(pc), async_copy, copied_bytes, {1, 1, 0, (bytes + line_bytes - 1) / line_bytes});
+}
+
+void Tracer::count_store(uint32_t bytes, uint64_t sectors, bool adds, const void* pc) {
+  if (full_)
+    requests_.add(place(pc), adds ? global_atomic : global_store, copied_bytes,
+                  {1, 1, sectors, (bytes + line_bytes - 1) / line_bytes});
+}
+
+// As products of warps, 16 rows and 8 columns each: a quarter of the group's rows is a warp's.
+void Tracer::count_product(uint32_t columns, uint32_t depth, uint32_t shared_bytes, const void* pc) {
+  if (full_) requests_.add(place(pc), tensor, 16 * 8 * depth, {columns / 2, 16 * columns, 0, shared_bytes / line_bytes});
 }
 
 void Tracer::load_ended(uintptr_t to, uint32_t bytes, unsigned number) {
@@ -125,9 +149,8 @@ void Tracer::check_async_read(uintptr_t from, uint32_t bytes, const void* pc) {
   });
 }
 
-void Tracer::async_read_began(uintptr_t from, uint32_t bytes, const void* pc, bool checks) {
+void Tracer::async_read_began(uintptr_t from, uint32_t bytes, const void* pc) {
   if (!full_) return;
-  if (checks) check_async_read(from, bytes, pc);
   uint16_t me = static_cast<uint16_t>(index_of(running()));
   uint32_t at = place(pc);
   each_cell(from, bytes, [&](SharedCell& cell, uint32_t, int64_t) {
@@ -148,7 +171,7 @@ void Tracer::async_read_ended(uintptr_t from, uint32_t bytes) {
 }
 
 void Tracer::async_wrote(const void* to, uint32_t bytes, bool adds, const void* pc) {
-  touch(reinterpret_cast<uintptr_t>(to), bytes, adds ? Access::atomic : Access::write, pc);
+  touch(reinterpret_cast<uintptr_t>(to), bytes, adds ? Access::atomic : Access::write, pc, true);
 }
 
 void Tracer::product_read(uintptr_t from, unsigned group) {

@@ -75,9 +75,14 @@ class Tracer {
 
   // What reads shared memory later: may it, begins, ends in the running thread's sight; a store's writes then.
   void check_async_read(uintptr_t from, uint32_t bytes, const void* pc);
-  void async_read_began(uintptr_t from, uint32_t bytes, const void* pc, bool checks = true);
+  void async_read_began(uintptr_t from, uint32_t bytes, const void* pc);
   void async_read_ended(uintptr_t from, uint32_t bytes);
   void async_wrote(const void* to, uint32_t bytes, bool adds, const void* pc);
+
+  // What a load, a store or a warp group's product amounts to.
+  void count_load(uint32_t bytes, uint64_t sectors, const void* pc);
+  void count_store(uint32_t bytes, uint64_t sectors, bool adds, const void* pc);
+  void count_product(uint32_t columns, uint32_t depth, uint32_t shared_bytes, const void* pc);
 
   // A warp group's product has read 16 bytes; has read all; its end has been waited for by the running thread.
   void product_read(uintptr_t from, unsigned group);

@@ -4,7 +4,7 @@
 // parity 1 of a new barrier returns at once: "the phase before the first" has ended.
 #pragma once
 
-#include "common/shared_tile.cuh"
+#include "common/ptx/shared_address.cuh"
 
 /// The first phase begins. One thread initialises; then `fence_mbarrier_init` and a barrier of the block.
 __device__ __forceinline__ void mbarrier_init(SharedAddress barrier, int arrivals)

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/ptx/tensor_map.cuh"
-#include "common/shared_tile.cuh"
+#include "common/ptx/shared_address.cuh"
 
 #ifdef AUTOTUNE_EMULATOR
 

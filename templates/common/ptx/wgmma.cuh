@@ -4,7 +4,7 @@
 //
 // Lane l of warp w of the group holds, with g = l / 4 and p = 2 * (l % 4), for each block c of 8 columns:
 //   d[4c .. 4c + 1] = (16w + g, 8c + p .. 8c + p + 1)   d[4c + 2 .. 4c + 3] = (16w + g + 8, 8c + p .. 8c + p + 1)
-// and A from registers as mma's a[4] (common/mma.cuh), of rows 16w .. 16w + 15: d of two neighbouring blocks, rounded and
+// and A from registers as mma's a[4] (common/ptx/mma.cuh), of rows 16w .. 16w + 15: d of two neighbouring blocks, rounded and
 // packed, is an A operand.
 //
 // An operand in shared memory lies in lines of 128, 64 or 32 bytes, the swizzle's width: TMA's box has so wide a row. Eight
@@ -23,7 +23,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/shared_tile.cuh"
+#include "common/ptx/shared_address.cuh"
+#include "common/ptx/wgmma_shapes.cuh"
 
 /// Where a byte of a tile goes whose lines are SWIZZLE bytes wide (128, 64 or 32; 16: nowhere else): what TMA does to the
 /// bits of an address, or of an offset into a tile that starts at a multiple of eight widths.
@@ -88,8 +89,6 @@ inline void wgmma_wait(Registers&... registers)
 
 #else
 
-#include "common/ptx/wgmma_shapes.cuh"
-
 /// D += A B, or D = A B where `accumulate` is 0; T: __half, __nv_bfloat16, or float (tf32: the hardware ignores the lower 13
 /// bits). Each operand K-major, or transposed: MN-major.
 template <class T, int N, bool A_TRANSPOSED = false, bool B_TRANSPOSED = false, int REGISTERS>
@@ -120,6 +119,13 @@ __device__ __forceinline__ void hold_registers(T (&registers)[N])
         else
             asm volatile("" : "+r"(registers[i])::"memory");
     }
+}
+
+template <class T, int M, int N>
+__device__ __forceinline__ void hold_registers(T (&registers)[M][N])
+{
+#pragma unroll
+    for (int i = 0; i < M; ++i) hold_registers(registers[i]);
 }
 
 /// Before the first wgmma, and whenever D's or A's registers were written since: name those, they are wgmma's from here on.

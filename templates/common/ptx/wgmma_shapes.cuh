@@ -2,6 +2,8 @@
 // list of registers and the numbers of the operands behind them.
 #pragma once
 
+#ifndef AUTOTUNE_EMULATOR  // the twins are in wgmma.cuh
+
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -131,3 +133,5 @@ WGMMA_SHAPE(232, 116, 117, 118, 119, 120, 121, 122)
 WGMMA_SHAPE(240, 120, 121, 122, 123, 124, 125, 126)
 WGMMA_SHAPE(248, 124, 125, 126, 127, 128, 129, 130)
 WGMMA_SHAPE(256, 128, 129, 130, 131, 132, 133, 134)
+
+#endif

@@ -1,6 +1,6 @@
 // C = A B^T by a block of three warp groups: one loads tiles through a ring of stages, two multiply 64 rows each.
 // A is M x K, B is N x K, C is M x N in fp32, each a tensor map; a stage holds 64 k of 128 rows of A and of N of B.
-#include "common/named_barrier.cuh"
+#include "common/ptx/named_barrier.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/registers.cuh"

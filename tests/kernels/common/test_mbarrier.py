@@ -64,7 +64,7 @@ def test_a_ring_of_stages(cache: BuildCache) -> None:
 
 
 NAMED = """
-#include "common/named_barrier.cuh"
+#include "common/ptx/named_barrier.cuh"
 extern "C" __global__ void test(int* order)
 {
     __shared__ int shared[64];

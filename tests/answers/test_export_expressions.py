@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answers.cpp_expressions import Code, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_expressions import Code, NotInCpp, largest, text, to_cpp
 from autotune.core.errors import ExpressionError
 from autotune.families.expressions import Expression
 from autotune.gpus.known import gpu

@@ -12,10 +12,9 @@ from typing import Any
 from jinja2 import nodes
 
 from autotune.core.errors import AutotuneError
-from autotune.families.expressions import Expression, make_environment
+from autotune.families.expressions import Expression, cpp_literal, parse_expression
 from autotune.families.functions import FUNCTIONS
 
-_ENVIRONMENT = make_environment()
 _ATOM, _PRODUCT, _SUM, _COMPARISON, _AND, _OR, _CONDITIONAL = range(7)
 
 
@@ -58,19 +57,14 @@ def to_cpp(expression: Expression, namespace: Mapping[str, Known | Code]) -> Kno
     """
     if not any(isinstance(namespace.get(name), Code) for name in expression.names):
         return expression(namespace)
-    output: Any = _ENVIRONMENT.parse("{{ (" + expression.text + ") }}").body[0]
-    return _Translator(namespace).visit(output.nodes[0])
+    return _Translator(namespace).visit(parse_expression(expression.text))
 
 
 def text(value: Known | Code) -> str:
     """C++ spelling of a number, a boolean or an expression."""
     if isinstance(value, Code):
         return value.text
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value!r}f"
-    return str(value)
+    return f"{value!r}f" if isinstance(value, float) else str(cpp_literal(value))
 
 
 def largest(values: Sequence[Known | Code]) -> Known | Code:
