@@ -121,9 +121,9 @@ class TensorMapArg:
                 )
         if not all(1 <= extent <= _TMA_EXTENT for extent in self.extents):
             return f"its dimensions must be 1 to 2^32 long, got {self.extents}"
-        if not all(1 <= n <= _TMA_BOX for n in self.box) or row % _TMA_UNIT or (self.swizzle and row > self.swizzle):
-            within = f", at most {self.swizzle // size}" if self.swizzle else ""
-            rows = f"its rows multiples of {_TMA_UNIT // size}{within}"
+        if not all(1 <= n <= _TMA_BOX for n in self.box) or row % _TMA_UNIT or (self.swizzle and row != self.swizzle):
+            # Rows shorter than the swizzle are allowed, but where they then lie is not what is modelled here.
+            rows = f"its rows {self.swizzle // size}" if self.swizzle else f"its rows multiples of {_TMA_UNIT // size}"
             return f"its box must be 1 to {_TMA_BOX} long and {rows}, got {self.box}"
         return None
 
