@@ -22,6 +22,7 @@ from tests.every_family import home
 
 FORWARD = get_op("forward")
 
+Arrays = dict[str, NDArray[Any]]
 View = tuple[NDArray[Any], tuple[int, ...], int]
 """A storage, element strides of the tensor in it, and the tensor's offset."""
 
