@@ -16,7 +16,7 @@ from autotune.devices.measure import Bench
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.ops.expected import expect
-from tests.gpu.test_export import run
+from tests.gpu.exported import run
 from tests.kernels.test_tensor_maps import FAMILY, FILE, FORWARD, SHAPE, answer
 
 pytestmark = pytest.mark.gpu

@@ -5,11 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import DTypeLike, NDArray
 
 from autotune.compilers.cache import BuildCache
-from autotune.core.errors import LaunchError
 from autotune.core.plan import Arg, Launch, LaunchPlan, TensorMapArg, ViewArg
 from autotune.core.problem import Problem
 from autotune.core.values import Config
@@ -24,6 +22,7 @@ from tests.every_family import home
 
 FORWARD = get_op("forward")
 
+Arrays = dict[str, NDArray[Any]]
 View = tuple[NDArray[Any], tuple[int, ...], int]
 """A storage, element strides of the tensor in it, and the tensor's offset."""
 
@@ -54,18 +53,6 @@ class Run:
         program.close()
         device.close()
         return {name: self.seen(name, storage, views).astype(np.float64) for name, storage in results.items()}
-
-    @property
-    def by_tma(self) -> bool:
-        """Whether tensors are copied by TMA, which takes aligned ones with contiguous rows only."""
-        return any(isinstance(arg, TensorMapArg) for launch in self.source.plan.launches for arg in launch.args)
-
-    def refuses(self, views: Mapping[str, View]) -> None:
-        """Asserts that the launch is refused for where the tensors lie, with the reason."""
-        with pytest.raises(
-            LaunchError, match=r"TMA cannot copy this tensor: its?"
-        ):
-            self(views)
 
     def placed(self, views: Mapping[str, View]) -> LaunchPlan:
         """The launch plan with the tensors where `views` says."""

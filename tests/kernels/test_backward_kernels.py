@@ -12,6 +12,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.plan import pack_arguments
 from autotune.core.problem import Problem
 from autotune.emulator.building import build_emulator
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.library import EmulatorLibrary
 from autotune.families.render import render
 from autotune.families.space import Space
@@ -170,7 +171,7 @@ def test_offsets_past_two_to_the_32(family: Template, cache: BuildCache) -> None
     addresses = {name: array.ctypes.data for name, array in near.items()} | dict.fromkeys(views, far.ctypes.data)
     library = EmulatorLibrary(build_emulator(source, cache).path)
     for step in moved(source.plan, views).launches:
-        packed = pack_arguments(step.args, addresses)
+        packed = pack_arguments(step.args, addresses, encode_tensor_map)
         assert library.launch(step.kernel, step.grid, step.block, step.smem, packed, 2) is None
     library.close()
     got = {name: seen(far, tensors[name].shape, *views[name][1:]).copy() for name in GRADIENTS}
