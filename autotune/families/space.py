@@ -151,6 +151,26 @@ class Space:
         self._require_any()
         return self[int(generator.integers(self.size))]
 
+    def draw(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Up to `count` valid configurations, uniformly, none twice; all where there are no more than `count`.
+
+        A row each: the position of every parameter's value in its list.
+        """
+        if count >= self.size:
+            flat = self._valid
+        else:
+            flat = self._valid[generator.choice(self.size, count, replace=False, shuffle=False)]
+        columns = np.unravel_index(flat, self._shape) if self._shape else ()
+        return np.stack(columns, axis=1) if columns else np.zeros((len(flat), 0), np.int64)
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of the rows, written as those of `draw`, is valid."""
+        if not self.size:
+            return np.zeros(len(rows), dtype=bool)
+        flat = rows @ np.array([math.prod(self._shape[i + 1 :]) for i in range(len(self._shape))], dtype=np.int64)
+        places = np.searchsorted(self._valid, flat)
+        return np.equal(self._valid[np.minimum(places, self.size - 1)], flat)
+
     def starts(self) -> tuple[dict[str, Value], ...]:
         """The family's starts for this problem and device, as far as they are valid, best first; then its default.
 
