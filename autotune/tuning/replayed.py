@@ -1,6 +1,7 @@
 """Searching a recorded space: nothing is built, run or written. How samplers are compared and tested."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -96,3 +97,19 @@ def replay(recording: RecordedSpace, *, sampler: str, trials: int, seed: int, ca
     for _ in engine.steps():
         pass
     return ledger
+
+
+def course(recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1) -> list[float]:
+    """How a search of a recording went: best so far over the optimum after 1, 2, … `trials` evaluations.
+
+    Infinite while nothing has succeeded; shorter than `trials` where the recording has no more.
+
+    Raises:
+        UsageError: no configuration of the recording succeeded, or there is no such sampler.
+    """
+    optimum, best = recording.best_ms, math.inf
+    steps = []
+    for entry in replay(recording, sampler=sampler, trials=trials, seed=seed, capacity=in_flight).trial_entries():
+        best = min(best, entry.ms)
+        steps.append(best / optimum)
+    return steps

@@ -29,7 +29,7 @@ Rows = NDArray[np.int64]
 """Configurations of one branch, a row each: the position of every parameter's value in its list."""
 
 STARTUP = 20
-"""Finished trials before which candidates are random."""
+"""Trials, finished or under way, before which candidates are random."""
 
 POOL = 1500
 """Random candidates that are compared for one proposal."""
@@ -65,7 +65,7 @@ class ParzenSampler(BaseSampler):
         branches: the search space. Left out, it is taken from the study's trials: each set of parameters that
             occurred in one of them is a branch.
         valid: without `branches`, tells whether parameters are worth a trial; default: all are.
-        startup: finished trials before which proposals are random.
+        startup: trials, finished or under way, before which proposals are random.
         seed: makes the proposals repeatable.
     """
 
@@ -95,7 +95,8 @@ class ParzenSampler(BaseSampler):
             return {}
         with self._lock:
             history = self._follow(study)
-            tried, row = history.random(self._rng) if history.told < self._startup else history.best(self._rng)
+            known = history.told > 0 and sum(tried.count for tried in history.branches) >= self._startup
+            tried, row = history.best(self._rng) if known else history.random(self._rng)
             values = tried.of.values
             return {name: values[name][place] for name, place in zip(values, row, strict=True)}
 
