@@ -37,6 +37,9 @@ POOL = 1500
 FASTEST = 5
 """Trials of which all neighbours (one parameter changed) are compared, too."""
 
+SHARES = (0.05, 0.1, 0.2)
+"""How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
+
 _EQUAL = 0.7  # weight of a member's own value; the rest is spread over all values of the parameter
 _MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
 _MOST_VALUES = 256  # of an integer parameter that is treated as a list
@@ -289,18 +292,19 @@ class _History:
         values = np.concatenate([tried.values for tried in self.branches])
         ranked = np.argsort(values, kind="stable")  # failures after all times, what is under way after those
         timed = int(np.isfinite(values).sum())
-        good = ranked[: min(timed, max(2, min(25, math.ceil(self.told / 10))))]
+        share = SHARES[int(rng.integers(len(SHARES)))]
+        good = ranked[: min(timed, max(2, min(25, math.ceil(share * self.told))))]
         bad = ranked[len(good) :]
         if len(bad) > _MOST_BAD:
             waiting = bad[np.isnan(values[bad])]
             bad = np.union1d(waiting, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
         best: tuple[float, _Tried, list[int]] | None = None
-        share = max(POOL // len(self.branches), 1)
+        draws = max(POOL // len(self.branches), 1)
         for tried, start in self._places():
             own = [
                 m[(m >= start) & (m < start + tried.count)] - start for m in (ranked[: min(timed, FASTEST)], good, bad)
             ]
-            pool = np.concatenate([tried.of.draw(rng, share), tried.neighbours(own[0])])
+            pool = np.concatenate([tried.of.draw(rng, draws), tried.neighbours(own[0])])
             rows = self._likely(tried, tried.untried(pool))
             if not len(rows):
                 continue
