@@ -34,6 +34,7 @@ from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
+from autotune.tuning.room import Spent, enough_under_way
 
 RETIME_ROUNDS = 3
 
@@ -59,10 +60,12 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
-        self._lock = threading.Lock()  # guards the next four
+        self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
         self._build_seconds = 0.0
+        self._built_candidates = 0
+        self._judged_candidates = 0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
@@ -70,8 +73,12 @@ class Pipeline:
 
     @property
     def capacity(self) -> int:
-        """Builds on all cores, and a few candidates built ahead of the device."""
-        return self._pool.jobs + max(2, self._pool.jobs // 4)
+        """As many as keep the device busy: what is asked later is asked knowing more."""
+        with self._lock:
+            return enough_under_way(
+                self._pool.jobs, Spent(self._build_seconds, self._built_candidates),
+                Spent(self._lane.busy_seconds, self._judged_candidates),
+            )  # fmt: skip
 
     def submit(self, candidate: Candidate) -> None:
         """Render and begin to build.
@@ -145,6 +152,9 @@ class Pipeline:
     def _follow(self, job: Job, cubin: "Future[Artifact]") -> None:
         try:
             measurement = self._evaluate(job, cubin)
+            with self._lock:
+                self._built_candidates += 1
+                self._judged_candidates += measurement.device_seconds > 0.0
             if job.behind is not None:
                 job.behind.done.wait()
             self._results.put(Finished(job.source.candidate, job.source.hash, measurement))
