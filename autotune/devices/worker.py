@@ -34,7 +34,7 @@ class _Server:
         if isinstance(message, Prepare):
             op = message.op.resolve()
             try:
-                self.bench = Bench(self.device, op, self._expectation(op, message))
+                self.bench = Bench(self.device, op, *self._expectations(op, message))
             except MemoryError as error:
                 raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()
@@ -52,10 +52,12 @@ class _Server:
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
-    def _expectation(self, op: Op, message: Prepare) -> Expectation:
+    def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
+        """Of the problem's inputs, and of its hard ones if it has some."""
         kept = load(self.keep)
-        if kept is None or kept.problem != message.problem:
-            kept = expect(op, message.problem, message.seed)
+        if kept is None or kept[0].problem != message.problem:
+            kinds = (False, True) if op.has_hard_inputs else (False,)
+            kept = tuple(expect(op, message.problem, message.seed, hard=hard) for hard in kinds)
             save(kept, self.keep)
         return kept
 
