@@ -40,15 +40,15 @@ def _furthest(error: NDArray[np.float64], bounds: NDArray[np.float64]) -> int:
     """Where an error exceeds its bound by the largest factor, or comes nearest to it."""
     if bounds.ndim == 0:
         return int(np.argmax(error))
-    by_row = bounds.shape[-1] == 1 != error.shape[-1]
+    by_row = bounds.shape[-1] == 1 and error.shape[-1] != 1
     largest = error.max(axis=-1, keepdims=True) if by_row else error
     with np.errstate(divide="ignore", invalid="ignore"):
-        excess = np.where(largest == 0.0, 0.0, largest / bounds)
-    row: int = int(np.argmax(excess))
-    if not by_row:
-        return row
-    width = error.shape[-1]
-    return row * width + int(np.argmax(error.reshape(-1, width)[row]))
+        excess: NDArray[np.float64] = np.where(largest == 0.0, 0.0, largest / bounds)
+    row = int(np.argmax(excess))
+    if by_row:
+        width: int = error.shape[-1]
+        row = row * width + int(np.argmax(error.reshape(-1, width)[row]))
+    return row
 
 
 def _not_finite(value: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.bool_]:
