@@ -32,10 +32,17 @@ def has_main(op: str) -> bool:
     return op in _MAINS
 
 
-def compile_line(name: str, arch: str, main: bool) -> str:
-    """The command that builds an exported file."""
+def compile_line(found: Best, name: str, main: bool) -> str:
+    """The command that builds an exported file.
+
+    Where a family needs one architecture's own instructions, that architecture alone is named: with `-arch` nvcc also
+    makes PTX for its relatives, which do not have them.
+    """
+    arch, family = found.device.arch, found.template.front.arch if found.template else None
+    only = (family or "").endswith(("a", "f"))
+    target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    return f"nvcc {' '.join(NVCC_FLAGS)} -arch={arch} {'' if main else '-c '}{name} -o {built}"
+    return f"nvcc {' '.join(NVCC_FLAGS)} {target} {'' if main else '-c '}{name} -o {built}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -74,7 +81,7 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
         f"time:           {_time(found)}",
-        f"compile:        {compile_line(file_name, found.device.arch, main)}",
+        f"compile:        {compile_line(found, file_name, main)}",
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
         f"licence:        {_OWN_LICENCE if own else _LICENCE}",
     ]
@@ -122,6 +129,10 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         ],
         "documentation": list(_documentation(launcher, op, problem)),
         "checks": launcher.checks,
+        "pointers": [
+            {"name": p.spec.name, "ctype": DTYPES[p.spec.dtype].ctype, "strided": p.strided}
+            for p in launcher.parameters
+        ],
         "zeroes_outputs": launcher.zeroes_outputs,
     }
     return "\n" + _render("launcher", context)

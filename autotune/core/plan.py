@@ -5,7 +5,7 @@ A plan is plain data. Devices allocate the buffers, then run the steps; exports 
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,9 +121,9 @@ class TensorMapArg:
                 )
         if not all(1 <= extent <= _TMA_EXTENT for extent in self.extents):
             return f"its dimensions must be 1 to 2^32 long, got {self.extents}"
-        if not all(1 <= n <= _TMA_BOX for n in self.box) or row % _TMA_UNIT or (self.swizzle and row > self.swizzle):
-            within = f", at most {self.swizzle // size}" if self.swizzle else ""
-            rows = f"its rows multiples of {_TMA_UNIT // size}{within}"
+        if not all(1 <= n <= _TMA_BOX for n in self.box) or row % _TMA_UNIT or (self.swizzle and row != self.swizzle):
+            # Rows shorter than the swizzle are allowed, but where they then lie is not what is modelled here.
+            rows = f"its rows {self.swizzle // size}" if self.swizzle else f"its rows multiples of {_TMA_UNIT // size}"
             return f"its box must be 1 to {_TMA_BOX} long and {rows}, got {self.box}"
         return None
 
@@ -198,16 +198,24 @@ def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:
     raise LaunchError(f"nothing here makes tensor maps, such as {arg.name!r} at {address:#x}")
 
 
-def pack_arguments(args: tuple[Arg, ...], addresses: Mapping[str, int], encode: MapEncoder = no_tensor_maps) -> bytes:
-    """Kernel parameters in CUDA's parameter layout (natural alignment), from each buffer's address.
+def pack_arguments(
+    args: tuple[Arg, ...],
+    addresses: Mapping[str, int],
+    encode: MapEncoder = no_tensor_maps,
+    places: Sequence[int] | None = None,
+) -> bytes:
+    """Kernel parameters in CUDA's parameter layout, from each buffer's address.
+
+    `places`: the offset of each, as a compiled kernel has them; without it natural alignment decides.
 
     Raises:
         LaunchError: TMA does not take a tensor that a tensor map describes.
     """
     packed = b""
-    for arg in args:
+    for number, arg in enumerate(args):
         piece, alignment = _packed(arg, addresses, encode)
-        packed += b"\0" * (-len(packed) % alignment) + piece
+        gap = -len(packed) % alignment if places is None else places[number] - len(packed)
+        packed += b"\0" * gap + piece
     return packed
 
 

@@ -1,7 +1,7 @@
 """Tensor maps by the CUDA driver, which PyCUDA has no call for: `cuTensorMapEncodeTiled` of libcuda, through ctypes."""
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from autotune.core.dtypes import DTYPES
@@ -13,6 +13,7 @@ _PROMOTE_TO_256_BYTES = 3  # CUtensorMapL2promotion
 _BYTES, _ALIGNMENT = 128, 64
 
 
+@lru_cache(maxsize=1024)  # calls of a kernel mostly come with the tensors of the call before
 def encode_tensor_map(arg: TensorMapArg, address: int) -> bytes:
     """The driver's 128 bytes for the tensor whose first element is at `address`.
 

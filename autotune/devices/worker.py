@@ -53,11 +53,11 @@ class _Server:
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
-        """Of the problem's inputs, and of its hard ones if it has some."""
+        """Of the problem's inputs, and of its hard ones if it has some, NaN where few results depend on it."""
         kept = load(self.keep)
         if kept is None or kept[0].problem != message.problem:
             kinds = (False, True) if op.has_hard_inputs else (False,)
-            kept = tuple(expect(op, message.problem, message.seed, hard=hard) for hard in kinds)
+            kept = tuple(expect(op, message.problem, message.seed, hard=hard, hidden_nan=hard) for hard in kinds)
             save(kept, self.keep)
         return kept
 

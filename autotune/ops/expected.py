@@ -58,10 +58,19 @@ class Expectation:
     sources: tuple[int, ...]
 
 
-def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET, *, hard: bool = False) -> Expectation:
+def expect(
+    op: Op,
+    problem: Problem,
+    seed: int,
+    flop_budget: float = FLOP_BUDGET,
+    *,
+    hard: bool = False,
+    hidden_nan: bool = False,
+) -> Expectation:
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
-    `hard`: the inputs are the op's `hard_inputs`.
+    `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
+    (`Op.hide`), hard ones in one tensor of the first unit alone: what NaN has reached is computed again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
     random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
@@ -74,7 +83,15 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
     """
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
-    make = op.hard_inputs if hard else op.inputs
+    given = op.hard_inputs if hard else op.inputs
+
+    def make(made: Problem, its_seed: int) -> Arrays:
+        values = given(made, its_seed)
+        if not hidden_nan or (hard and its_seed != seed):
+            return values
+        hidden = op.hide(made, values)
+        return _in_one_place(op, made, values, hidden, seed) if hard else hidden
+
     inputs, pieces = _inputs(op, problem, seed, sources, make)
     with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
@@ -89,6 +106,17 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
         return tuple(range(total))
     dealt = np.random.default_rng(seed).permutation(np.arange(total) % different)
     return tuple(int(source) for source in dealt)
+
+
+def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
+    """The values, of the first unit one tensor as it is `hidden`: of those that were changed the seed takes one."""
+    changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
+    if not changed:
+        return values
+    name = changed[seed % len(changed)]
+    mixed = {**values, name: values[name].copy()}
+    op.unit(problem, mixed, 0)[name][...] = op.unit(problem, hidden, 0)[name]
+    return mixed
 
 
 def _inputs(

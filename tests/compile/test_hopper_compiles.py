@@ -50,6 +50,7 @@ ALL_WRAPPERS = """
 #include "common/ptx/fences.cuh"
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/registers.cuh"
+#include "common/ptx/stmatrix.cuh"
 #include "common/ptx/wgmma.cuh"
 extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(2, 1, 1)
 use(float* out, const __grid_constant__ TensorMap map)
@@ -79,6 +80,8 @@ use(float* out, const __grid_constant__ TensorMap map)
         take_registers<232>();
         named_barrier<256>(1);
         mbarrier_wait(barrier, 0);
+        const uint32_t registers[4] = {1, 2, 3, threadIdx.x};
+        stmatrix_transposed(start + 16 * threadIdx.x, registers);
         fence_async_shared();
         if (threadIdx.x == 128) {
             tensor_store(map, {0, 1}, start);

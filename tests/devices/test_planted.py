@@ -38,8 +38,8 @@ class Planted:
 ATTENTION = {
     "the sum is not rescaled": Planted("sum *= factor;", ""),
     "the output is not rescaled": Planted("float sum = total[d] * factor;", "float sum = total[d];"),
-    "the maximum is the first tile's": Planted(
-        "row.raise(largest)", "row.raise(key == 0 ? largest : minus_infinity())"
+    "weights are those of the maximum before": Planted(
+        "- row.origin())", "- (key == 0 ? row.origin() : maxima[first_row + query]))"
     ),
     "the sum is corrected twice": Planted(
         "maxima[first_row + query] = row.maximum;\n            sums",
@@ -80,7 +80,7 @@ def plant(source: KernelSource, planted: Planted) -> KernelSource:
 @remember
 def expected(problem: Problem) -> tuple[Expectation, Expectation]:
     op = get_op(problem.op)
-    return expect(op, problem, seed=3), expect(op, problem, seed=3, hard=True)
+    return expect(op, problem, seed=3), expect(op, problem, seed=3, hard=True, hidden_nan=True)
 
 
 def judge(source: KernelSource, cache: BuildCache) -> Verdict:

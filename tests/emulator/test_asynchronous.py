@@ -75,6 +75,14 @@ def test_mistakes_that_end_a_launch(before: str, after: str, said: str, cache: B
     assert re.search(said, str(raised.value)), raised.value
 
 
+def test_who_polls_lets_the_copies_go_on(cache: BuildCache) -> None:
+    code = pipelined.CODE
+    for wait in ("mbarrier_wait(full + 8 * stage, parity);", "mbarrier_wait(empty + 8 * stage, parity ^ 1);"):
+        assert code.count(wait) == 1
+        code = code.replace(wait, f"while (!{wait.replace('wait', 'try_wait')[:-1]}) {{}}")
+    assert run(code, cache) < 1e-3
+
+
 LATE = """
 #include "common/ptx/fences.cuh"
 #include "common/ptx/wgmma.cuh"
@@ -122,9 +130,10 @@ def test_accumulators_want_a_fence(cache: BuildCache) -> None:
         ({"offset": 4}, "must begin at a multiple of 16 bytes"),
         ({"strides": (1, 12)}, "strides must be multiples of 8 elements"),
         ({"strides": (2, 64)}, "rows must be contiguous"),
-        ({"box": (12, 8)}, "rows multiples of 8"),
+        ({"box": (12, 8)}, "its rows 64"),
+        ({"box": (12, 8), "swizzle": 0}, "rows multiples of 8"),
         ({"box": (64, 257)}, "1 to 256 long"),
-        ({"swizzle": 64}, "at most 32"),
+        ({"swizzle": 64}, "its rows 32"),
     ],
 )
 def test_tensors_that_tma_does_not_take(changed: dict[str, object], said: str, cache: BuildCache) -> None:

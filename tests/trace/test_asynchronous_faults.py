@@ -5,8 +5,10 @@ Most give wrong numbers as well, as the emulator loads and multiplies as late as
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
+from autotune.core.plan import TensorMapArg
 from autotune.trace.observed import FindingKind, Trace
 from tests.kernels.common import pipelined
 from tests.trace.tracing import line_of, trace
@@ -61,7 +63,7 @@ FAULTS = {
     ),
     "stores not fenced": Fault("fence_async_shared();", "", FENCE, at="store", other="out"),
     "stores not shown to the one that copies": Fault(
-        f"fenced\n{12 * ' '}named_barrier<128>(1 + consumer);", "fenced\n", RACE, at="out", other="store"
+        f"fenced\n{12 * ' '}named_barrier<128>(1 + consumer);", "fenced\n", RACE, at="store", other="out"
     ),
     "overwritten before the store has read": Fault(
         f"{READ}\n{12 * ' '}named", "\nnamed", OVER, at="out", other="store"
@@ -96,3 +98,32 @@ def test_a_planted_fault_is_found(fault: Fault) -> None:
     if fault.other:
         assert line_of(pipelined.CODE, fault.other) in {f.other.place.line for f in found if f.other}
     assert any(fault.says in f.detail for f in found)
+
+
+EDGE = """
+#include "common/ptx/fences.cuh"
+#include "common/ptx/tensor_copy.cuh"
+extern "C" __global__ void test(float*, const __grid_constant__ TensorMap map)
+{
+    extern __shared__ __align__(1024) unsigned char memory[];
+    for (int i = threadIdx.x; i < 4 * 20; i += 32) reinterpret_cast<float*>(memory)[i / 20 * 32 + i % 20] = i;
+    fence_async_shared();
+    __syncwarp();
+    if (threadIdx.x == 0) {
+        tensor_store(map, {0, FIRST}, shared_address(memory));  // store
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "found"), [(20, 0, False), (24, 0, True), (20, 6, False), (20, -2, False)]
+)
+def test_what_lies_out_of_the_tensor_need_not_be_written(columns: int, first: int, found: bool) -> None:
+    described = TensorMapArg("y", "y", 0, "fp32", (columns, 8), (1, columns), (32, 4), 0, "output")
+    y = np.zeros((8, columns), np.float32)
+    result = trace(EDGE.replace("FIRST", str(first)), "test", {}, {"y": y}, smem=512, maps=[described])
+    assert result.complete
+    assert {f.kind for f in result.findings} == ({"read of what nobody wrote"} if found else set())

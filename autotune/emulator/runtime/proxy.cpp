@@ -69,7 +69,8 @@ void describe_wait(char* text, size_t size, const Thread& thread) {
   }
   const Mbarrier& barrier = state.barriers[thread.waits_mask >> 1];
   long long offset = static_cast<long long>(barrier.address - reinterpret_cast<uintptr_t>(thread.block->shared));
-  snprintf(text, size, " (for parity %u of the mbarrier at byte %lld of shared memory: phase %llu lacks %u of %u arrivals and %lld bytes)",
+  snprintf(text, size,
+           " (for parity %u of the mbarrier at byte %lld of shared memory: phase %llu lacks %u of %u arrivals and %lld bytes)",
            thread.waits_mask & 1, offset, static_cast<unsigned long long>(barrier.phase), barrier.missing,
            barrier.arrivals, static_cast<long long>(barrier.bytes));
 }

@@ -50,8 +50,10 @@ template <class F>
 void visit_rows(const Region& region, unsigned most, F visit) {
   const TensorMapContent& map = region.map;
   if (map.rank == 0) {
-    for (unsigned at = 0; at < region.bytes; at += most)
-      visit(at, region.start + at, 0u, most < region.bytes - at ? most : region.bytes - at, most < region.bytes - at ? most : region.bytes - at);
+    for (unsigned at = 0; at < region.bytes; at += most) {
+      unsigned bytes = most < region.bytes - at ? most : region.bytes - at;
+      visit(at, region.start + at, 0u, bytes, bytes);
+    }
     return;
   }
   const unsigned size = element_bytes(map), row_bytes = map.box[0] * size;
@@ -88,7 +90,8 @@ void visit_rows(const Region& region, unsigned most, F visit) {
 uint64_t sectors_of(const Region& region) {
   uint64_t sectors = 0;
   visit_rows(region, 1 << 15, [&](unsigned, unsigned char* row, unsigned first, unsigned end, unsigned) {
-    if (row) sectors += (reinterpret_cast<uintptr_t>(row) + end - 1) / 32 - (reinterpret_cast<uintptr_t>(row) + first) / 32 + 1;
+    uintptr_t start = reinterpret_cast<uintptr_t>(row);
+    if (row) sectors += (start + end - 1) / 32 - (start + first) / 32 + 1;
   });
   return sectors;
 }
@@ -101,7 +104,8 @@ void check_box(const Region& box, uintptr_t shared, const char* what) {
   if (!box.map.rank) return;
   const unsigned row_bytes = box.map.box[0] * element_bytes(box.map), width = box.map.swizzle;
   if (row_bytes % 16) fail_here("%s: a box's row of %u bytes is not a multiple of 16", what, row_bytes);
-  if (width != 16 && row_bytes > width) fail_here("%s: a box's row of %u bytes is wider than its swizzle of %u", what, row_bytes, width);
+  if (width != 16 && row_bytes > width)
+    fail_here("%s: a box's row of %u bytes is wider than its swizzle of %u", what, row_bytes, width);
 }
 
 // NaN in the tensor's type, or zeros.
@@ -165,7 +169,8 @@ void begin_load(Region from, uintptr_t to, uintptr_t barrier_address, const char
   unsigned barrier = 0;
   while (barrier < state.barriers.size() && state.barriers[barrier].address != barrier_address) ++barrier;
   if (barrier == state.barriers.size()) fail_here("%s: nobody has initialised its mbarrier", what);
-  EMULATOR_TRACED(worker->tracer->load_began(state.barriers[barrier].address, state.barriers[barrier].is_fenced, to, from.bytes, barrier, self().pc);)
+  EMULATOR_TRACED(worker->tracer->load_began(barrier_address, state.barriers[barrier].is_fenced, to, from.bytes, barrier,
+                                             self().pc);)
   EMULATOR_TRACED(visit_rows(from, 1 << 15, [&](unsigned, unsigned char* row, unsigned first, unsigned end, unsigned) {
     if (row) worker->tracer->async_reads(row + first, end - first, self().pc);
   });)
@@ -179,6 +184,10 @@ void begin_store(Region to, uintptr_t from, bool adds, const char* what) {
   if (adds && to.map.rank && to.map.type != 7) fail_here("%s: the emulator adds fp32 alone", what);
   std::vector<StoreGroup>& groups = asynchronous().stores[&self() - self().block->threads];
   if (groups.empty()) groups.emplace_back();
+  // What lies out of the tensor goes nowhere: nobody need have written it.
+  EMULATOR_TRACED(visit_rows(to, chunk_bytes, [&](unsigned at, unsigned char* row, unsigned first, unsigned end, unsigned) {
+    if (row) worker->tracer->check_async_read(exchanged(from + at, swizzle_of(to)) + first, end - first, self().pc);
+  });)
   EMULATOR_TRACED(worker->tracer->async_read_began(from, to.bytes, self().pc);)
   const void* pc = nullptr;
   EMULATOR_TRACED(pc = self().pc;)

@@ -41,12 +41,14 @@ uintptr_t find_start(const Worker& here, uintptr_t low) {
   const uintptr_t in_dynamic = (low - dynamic) & window, in_fixed = (low - fixed) & window;
   if (in_dynamic < here.block.shared_bytes) return dynamic + in_dynamic;
   if (here.static_shared && in_fixed < here.static_shared_bytes) return fixed + in_fixed;
-  fail_here("wgmma: a descriptor's address lies in no shared memory of the block (%zu bytes of it are dynamic)", here.block.shared_bytes);
+  fail_here("wgmma: a descriptor's address lies in no shared memory of the block (%zu bytes of it are dynamic)",
+            here.block.shared_bytes);
 }
 
 Tile decode(const Worker& here, uint64_t descriptor) {
   constexpr unsigned widths[] = {16, 128, 64, 32};
-  if (descriptor >> 49 & 7) fail_here("wgmma: a descriptor's base offset is not 0: align its tile to eight lines of the swizzle");
+  if (descriptor >> 49 & 7)
+    fail_here("wgmma: a descriptor's base offset is not 0: align its tile to eight lines of the swizzle");
   auto field = [&](int shift) { return static_cast<uintptr_t>(descriptor >> shift & 0x3fff) << 4; };
   return {find_start(here, field(0)), field(16), field(32), widths[descriptor >> 62]};
 }
@@ -66,7 +68,8 @@ void visit_chunks(const Tile& tile, bool transposed, unsigned first, unsigned co
   }
   for (unsigned chunk = first / 8; chunk < (first + count) / 8; ++chunk)
     for (unsigned k = 0; k < 16; ++k) {
-      const uintptr_t across = width == 16 ? chunk * tile.stride : chunk / (width / 16) * tile.leading + chunk % (width / 16) * 16;
+      const uintptr_t in_line = width / 16;  // chunks
+      const uintptr_t across = width == 16 ? chunk * tile.stride : chunk / in_line * tile.leading + chunk % in_line * 16;
       visit(8 * chunk, k, at(tile.start + across + k / 8 * (width == 16 ? tile.leading : tile.stride) + k % 8 * width));
     }
 }
@@ -93,7 +96,8 @@ float as_tf32(uint32_t bits) {
 // element(row or column, k) = value, of an operand in shared memory.
 template <class F>
 void read_tile(uint64_t descriptor, Operand type, bool transposed, unsigned count, F element) {
-  visit_chunks(decode(*self().block->worker, descriptor), transposed, 0, count, [&](unsigned line, unsigned k, uintptr_t address) {
+  const Tile tile = decode(*self().block->worker, descriptor);
+  visit_chunks(tile, transposed, 0, count, [&](unsigned line, unsigned k, uintptr_t address) {
     check_shared(address, 16, 16, "wgmma reads");
     if (type == Operand::tf32) {
       uint32_t values[4];
@@ -227,7 +231,7 @@ void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_
     made.accumulate = accumulate;
     made.a = a, made.b = b;
     EMULATOR_TRACED(made.pc = thread.pc;)
-    EMULATOR_TRACED(visit_operands(made, 4, [&](uintptr_t address) { worker->tracer->async_read_began(address, 16, made.pc, false); });)
+    EMULATOR_TRACED(visit_operands(made, 4, [&](uintptr_t address) { worker->tracer->async_read_began(address, 16, made.pc); });)
     EMULATOR_TRACED(unsigned read = shape.columns + (registers ? 0 : rows);  // rows of 32 bytes, of both operands
                     worker->tracer->count_product(shape.columns, depth(shape.type), 32 * read, made.pc);)
     group.products.push_back(made);
@@ -292,7 +296,8 @@ void take_registers(unsigned count) {
   unsigned asked = 0;
   for (unsigned each : state.registers) asked += 32 * each;
   if (asked > most_registers)
-    fail_here("take_registers<%u>: the block's warps would have %u registers; a multiprocessor has %u", count, asked, most_registers);
+    fail_here("take_registers<%u>: the block's warps would have %u registers; a multiprocessor has %u", count, asked,
+              most_registers);
 }
 
 }  // namespace emulator

@@ -149,9 +149,8 @@ void Tracer::check_async_read(uintptr_t from, uint32_t bytes, const void* pc) {
   });
 }
 
-void Tracer::async_read_began(uintptr_t from, uint32_t bytes, const void* pc, bool checks) {
+void Tracer::async_read_began(uintptr_t from, uint32_t bytes, const void* pc) {
   if (!full_) return;
-  if (checks) check_async_read(from, bytes, pc);
   uint16_t me = static_cast<uint16_t>(index_of(running()));
   uint32_t at = place(pc);
   each_cell(from, bytes, [&](SharedCell& cell, uint32_t, int64_t) {

@@ -75,7 +75,7 @@ class Tracer {
 
   // What reads shared memory later: may it, begins, ends in the running thread's sight; a store's writes then.
   void check_async_read(uintptr_t from, uint32_t bytes, const void* pc);
-  void async_read_began(uintptr_t from, uint32_t bytes, const void* pc, bool checks = true);
+  void async_read_began(uintptr_t from, uint32_t bytes, const void* pc);
   void async_read_ended(uintptr_t from, uint32_t bytes);
   void async_wrote(const void* to, uint32_t bytes, bool adds, const void* pc);
 

@@ -13,7 +13,7 @@ from autotune.core.plan import TensorMapArg
 from tests.emulator.small_kernel import SmallKernel
 
 CTYPES = {"__half": ("fp16", np.float16), "__nv_bfloat16": ("bf16", ml_dtypes.bfloat16), "float": ("fp32", np.float32)}
-SMEM = 32768
+SMEM = 32768  # a barrier lies behind
 FILLED = 0.25  # what shared memory holds before a copy
 
 HEADERS = """
@@ -23,12 +23,12 @@ HEADERS = """
 #include "common/ptx/mbarrier.cuh"
 #include "common/ptx/tensor_copy.cuh"
 extern __shared__ __align__(1024) unsigned char memory[];
-__shared__ __align__(8) uint64_t barrier;
+__device__ SharedAddress barrier() { return shared_address(memory) + 32768; }
 __device__ void begin()
 {
     for (int i = threadIdx.x; i < 32768 / 4; i += 32) reinterpret_cast<float*>(memory)[i] = 0.25f;
     if (threadIdx.x == 0) {
-        mbarrier_init(shared_address(&barrier), 1);
+        mbarrier_init(barrier(), 1);
         fence_mbarrier_init();
     }
     fence_async_shared();
@@ -45,7 +45,7 @@ extern "C" __global__ void test(const CTYPE*, const int* at, const int* bytes, f
                                 const __grid_constant__ TensorMap map)
 {
     begin();
-    const SharedAddress here = shared_address(&barrier);
+    const SharedAddress here = barrier();
     if (threadIdx.x == 0) {
         prefetch(map);
         mbarrier_arrive_expect(here, bytes[0]);
@@ -106,9 +106,9 @@ def test_a_load_brings_the_box(
     name, dtype = CTYPES[ctype]
     x = numbered(shape, dtype)
     for at, swizzle in product(places, (0, 32, 64, 128)):
-        fitting = box if not swizzle else (min(box[0], swizzle // x.itemsize), *box[1:])
+        fitting = box if not swizzle else (swizzle // x.itemsize, *box[1:])  # rows fill the swizzle
         body = LOAD.replace("CTYPE", ctype).replace("COORDINATES", ", ".join(f"at[{i}]" for i in range(len(shape))))
-        kernel = SmallKernel(HEADERS + body, cache, smem=SMEM, maps=[tensor_map(shape, fitting, swizzle, name)])
+        kernel = SmallKernel(HEADERS + body, cache, smem=SMEM + 16, maps=[tensor_map(shape, fitting, swizzle, name)])
         wanted = exchanged(np.ascontiguousarray(box_of(x, at, fitting)).reshape(-1).view(np.uint8), swizzle)
         got = kernel(
             x=x,
@@ -129,7 +129,7 @@ def test_a_load_follows_the_strides(cache: BuildCache) -> None:
     strides = (1, heads * row, row, length * heads * row)
     described = tensor_map((size, length, heads, batch), (size, 4, 2, 1), 0, "fp16", strides)
     body = LOAD.replace("CTYPE", "__half").replace("COORDINATES", "at[0], at[1], at[2], at[3]")
-    kernel = SmallKernel(HEADERS + body, cache, smem=SMEM, maps=[described])
+    kernel = SmallKernel(HEADERS + body, cache, smem=SMEM + 16, maps=[described])
     at = (0, 3, 1, 1)
     wanted = box_of(x, at, (size, 4, 2, 1)).reshape(-1)
     got = kernel(
@@ -164,12 +164,12 @@ def test_a_store_writes_what_lies_in_the_tensor(ctype: str, how: str, at: tuple[
     name, dtype = CTYPES[ctype]
     shape, box = (48, 7, 3), (32, 4, 2)
     for swizzle in (0, 32, 64, 128):
-        fitting = box if not swizzle else (min(box[0], swizzle // np.dtype(dtype).itemsize), *box[1:])
+        fitting = box if not swizzle else (swizzle // np.dtype(dtype).itemsize, *box[1:])
         elements = int(np.prod(fitting))
         new = numbered(fitting, dtype)
         x = (numbered(shape, np.float32) + 0.5).astype(dtype)
         body = STORE.replace("CTYPE", ctype).replace("ELEMENTS", str(elements)).replace("HOW", how)
-        kernel = SmallKernel(HEADERS + body, cache, smem=SMEM, maps=[tensor_map(shape, fitting, swizzle, name)])
+        kernel = SmallKernel(HEADERS + body, cache, smem=SMEM + 16, maps=[tensor_map(shape, fitting, swizzle, name)])
         laid_out = exchanged(new.reshape(-1).view(np.uint8), swizzle).view(dtype)
         got = kernel(x=x, at=np.array(at, np.int32), **{"from": laid_out})["x"]
         wanted = x.copy()
@@ -184,7 +184,7 @@ RUNS = """
 extern "C" __global__ void test(const float* x, float* stored, float* added, float* shown)
 {
     begin();
-    const SharedAddress here = shared_address(&barrier), to = shared_address(memory);
+    const SharedAddress here = barrier(), to = shared_address(memory);
     if (threadIdx.x == 0) {
         mbarrier_arrive_expect(here, 512 + 48);
         bulk_load(to + 64, x + 4, 512, here);
@@ -207,7 +207,7 @@ extern "C" __global__ void test(const float* x, float* stored, float* added, flo
 def test_runs_of_bytes(cache: BuildCache) -> None:
     x = np.arange(140, dtype=np.float32)
     empty = np.full(160, -1.0, np.float32)
-    results = SmallKernel(HEADERS + RUNS, cache, smem=SMEM)(
+    results = SmallKernel(HEADERS + RUNS, cache, smem=SMEM + 16)(
         x=x, stored=empty, added=empty, shown=np.zeros(SMEM // 4, np.float32)
     )
     shown = np.full(SMEM // 4, FILLED, np.float32)
@@ -225,7 +225,7 @@ POLICIES = """
 extern "C" __global__ void test(const float*, float* shown, const __grid_constant__ TensorMap map)
 {
     begin();
-    const SharedAddress here = shared_address(&barrier), to = shared_address(memory);
+    const SharedAddress here = barrier(), to = shared_address(memory);
     if (threadIdx.x == 0) {
         mbarrier_arrive_expect(here, 2 * 256);
         tensor_load(to, map, here, {0, 1}, l2_evict_first());
@@ -239,7 +239,7 @@ extern "C" __global__ void test(const float*, float* shown, const __grid_constan
 
 def test_policies_change_no_value(cache: BuildCache) -> None:
     x = numbered((32, 8), np.float32)
-    kernel = SmallKernel(HEADERS + POLICIES, cache, smem=SMEM, maps=[tensor_map((32, 8), (16, 4), 0, "fp32")])
+    kernel = SmallKernel(HEADERS + POLICIES, cache, smem=SMEM + 16, maps=[tensor_map((32, 8), (16, 4), 0, "fp32")])
     shown = kernel(x=x, shown=np.zeros(SMEM // 4, np.float32))["shown"]
     np.testing.assert_array_equal(shown[:64], x[1:5, :16].reshape(-1))
     np.testing.assert_array_equal(shown[64:128], x[2:6, 16:].reshape(-1))
