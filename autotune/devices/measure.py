@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ Storages = Mapping[str, NDArray[Any]]
 _NAN = 0xFF
 _BETWEEN = 3.0  # between the second run's inputs: families compute again what comes out as NaN, and right
 _WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
+
+_OTHER_BITS = "run again it gives other bits, though its family says that it is deterministic"
 
 _FINAL_SECONDS = 0.2  # a finalist's rounds are several
 _COLD_FACTOR, _COLD_MS = 1.25, 0.1  # how much slower a first run may be than the limit for warm ones
@@ -87,13 +89,21 @@ class Bench:
         self._images: dict[Buffer, NDArray[Any]] = {}
         self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
 
-    def evaluate(self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
-        """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome."""
+    def evaluate(
+        self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None, *, deterministic: bool = False
+    ) -> Verdict:
+        """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome.
+
+        `deterministic`: one more run must give the same bits.
+        """
         sides = self._sides(plan)
         try:
             self._place(*sides)
             with closing(self._device.load(artifact, plan)) as program:
-                return self._judge(program, sides, budget)
+                verdict, outputs = self._judge(program, sides, budget)
+                if deterministic and verdict.outcome is Outcome.OK and not self._repeats(program, sides[0], outputs):
+                    return replace(verdict, outcome=Outcome.WRONG_RESULT, message=_OTHER_BITS, timing=None)
+                return verdict
         except LaunchError as error:
             self._uploaded.clear()  # who knows what it wrote before it failed
             return Verdict(Outcome.LAUNCH_ERROR, str(error))
@@ -132,14 +142,22 @@ class Bench:
         label = f"run again over other values, with {' and '.join(kinds)}: "
         return own, _Side(twin.plan, twin.tensors, self._hard or self._expected, _WRONG, label)
 
-    def _judge(self, program: Program, sides: tuple[_Side, ...], budget: TimingBudget | None) -> Verdict:
+    def _repeats(self, program: Program, side: _Side, known: Storages) -> bool:
+        """Whether another run gives the same bits as the first."""
+        self._spoil(side, known)
+        self._device.run(program, side.plan)
+        return all(self._device.equals(name, known[name]) for name in known)
+
+    def _judge(
+        self, program: Program, sides: tuple[_Side, ...], budget: TimingBudget | None
+    ) -> tuple[Verdict, Storages]:
+        """The verdict and the outputs of the first run."""
         own = sides[0]
         took = self._run_poisoned(program, own.plan)
         if took is not None and budget is not None and _hopeless(took, budget):
             self._trusted = False
-            return Verdict(
-                Outcome.PRUNED, f"given up after its first run, unverified: {format_ms(took)} ms", _one_run(took)
-            )
+            said = f"given up after its first run, unverified: {format_ms(took)} ms"
+            return Verdict(Outcome.PRUNED, said, _one_run(took)), {}
         verification, message, outputs = self._verify(program, sides)
         if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
             self._uploaded.clear()
@@ -148,15 +166,17 @@ class Bench:
             verification, message, outputs = self._verify(program, sides)
         self._trusted = True
         if message:
-            return Verdict(Outcome.WRONG_RESULT, message, None, verification)
+            return Verdict(Outcome.WRONG_RESULT, message, None, verification), outputs
         if budget is None:
-            return Verdict(Outcome.OK, "", None, verification)
+            return Verdict(Outcome.OK, "", None, verification), outputs
         timing = self._device.time(program, own.plan, budget)
         again, message = self._compare_again(own, outputs)
         if message:
-            return Verdict(Outcome.WRONG_RESULT, f"after it was timed: {message}", None, again or verification)
+            message = f"after it was timed: {message}"
+            return Verdict(Outcome.WRONG_RESULT, message, None, again or verification), outputs
         outcome, message = judge_timing(timing, budget)
-        return Verdict(outcome, message, None if outcome is Outcome.LAUNCH_ERROR else timing, verification)
+        kept = None if outcome is Outcome.LAUNCH_ERROR else timing
+        return Verdict(outcome, message, kept, verification), outputs
 
     def _run_poisoned(self, program: Program, plan: LaunchPlan) -> float | None:
         """Run over outputs and workspaces of NaN; milliseconds where the device can tell."""

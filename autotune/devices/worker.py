@@ -48,7 +48,7 @@ class _Server:
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
-        verdict = bench.evaluate(message.artifact, message.plan, message.budget)
+        verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 

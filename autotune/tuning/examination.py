@@ -19,6 +19,7 @@ from autotune.devices.messages import Evaluate, Evaluated, Prepare
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
+from autotune.families.traits import traits_of
 from autotune.ops.awkward import second_problems
 from autotune.trace.remote import TracerKilled, TracingProcess
 from autotune.trace.task import TraceTask
@@ -75,8 +76,10 @@ class Examiner:
         source = self._task.render(candidate, problem)
         artifact = build_emulator(source, self._cache)
         self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed))
+        template, spec = self._task.templates[candidate.template], self._task.identity.spec
+        deterministic = traits_of(template, problem, candidate.config, spec).deterministic
         try:
-            reply = self._client.ask(Evaluate(artifact, source.plan, None), LIMIT_S)
+            reply = self._client.ask(Evaluate(artifact, source.plan, None, deterministic), LIMIT_S)
         except (WorkerTimeout, WorkerDied) as error:
             return str(error)
         assert isinstance(reply, Evaluated)

@@ -83,12 +83,12 @@ def expected(problem: Problem) -> tuple[Expectation, Expectation]:
     return expect(op, problem, seed=3), expect(op, problem, seed=3, hard=True, hidden_nan=True)
 
 
-def judge(source: KernelSource, cache: BuildCache) -> Verdict:
+def judge(source: KernelSource, cache: BuildCache, *, deterministic: bool = False) -> Verdict:
     """As the worker of a search does."""
     device = CpuDevice(SPEC, threads=2)
     try:
         bench = Bench(device, get_op(source.problem.op), *expected(source.problem))
-        return bench.evaluate(build_emulator(source, cache), source.plan, None)
+        return bench.evaluate(build_emulator(source, cache), source.plan, None, deterministic=deterministic)
     finally:
         device.close()
 
@@ -98,10 +98,10 @@ def forward() -> KernelSource:
     return render(family, problem, Space(family, problem, SPEC).default(), SPEC)
 
 
-def backward() -> KernelSource:
-    family, problem = find_template("backward", "flash_simt"), get_op("backward").problem(**BACKWARD)
+def backward(accumulate: str = "separate", **fields: Value) -> KernelSource:
+    family, problem = find_template("backward", "flash_simt"), get_op("backward").problem(**{**BACKWARD, **fields})
     space = Space(family, problem, SPEC)
-    config = next(c for c in space.configs() if c["DQ_ACCUMULATE"] == "separate" and c["BLOCK_M"] == c["BLOCK_N"] == 64)
+    config = next(c for c in space.configs() if c["DQ_ACCUMULATE"] == accumulate and c["BLOCK_M"] == c["BLOCK_N"] == 64)
     return render(family, problem, config, SPEC)
 
 
@@ -126,3 +126,13 @@ def test_a_wrong_backward_is_rejected(mistake: str, cache: BuildCache) -> None:
 def test_the_same_kernels_without_a_mistake_are_right(cache: BuildCache) -> None:
     assert_right(judge(forward(), cache))
     assert_right(judge(backward(), cache))
+
+
+def test_who_says_that_repeats_are_identical_is_held_to_it(cache: BuildCache) -> None:
+    """dQ that blocks add to comes out otherwise when they run in another order; without the promise that is right."""
+    assert_right(judge(backward(), cache, deterministic=True))
+    adding = backward("in_place", dtype="fp32")
+    assert_right(judge(adding, cache))
+    verdict = judge(adding, cache, deterministic=True)
+    assert (verdict.outcome, verdict.timing) == (Outcome.WRONG_RESULT, None)
+    assert verdict.message == "run again it gives other bits, though its family says that it is deterministic"
