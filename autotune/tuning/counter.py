@@ -47,7 +47,7 @@ class Counter:
 
     def _trace(self, task: TraceTask) -> Traced:
         traced = self._traced(task)
-        if traced.trace.findings:
+        if traced.trace.findings and traced.trace.complete:
             raise FaultFound(f"{traced.trace.findings[0]} (on {task.problem})")
         return traced
 

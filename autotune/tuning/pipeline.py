@@ -191,6 +191,8 @@ class Pipeline:
         if verdict.outcome is not Outcome.OK:
             return self._measurement(job, verdict, seconds, verdict.timing)
         job.verification = verdict.verification
+        if job.fault is not None:
+            raise job.fault
         if job.timing is None:
             self._estimate(job)
         said = "; ".join(filter(None, (verdict.message, job.uncounted)))
@@ -204,7 +206,11 @@ class Pipeline:
         if least > limit:
             job.timing = self._task.fallback(job)
             return f"its operations alone take {least:.4g} ms in fp32, slower than {limit:.4g} ms"
-        timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
+        try:
+            timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
+        except FaultFound as error:  # wrong numbers say more than a race: it is executed first
+            job.fault = error
+            return ""
         if timing.counted and timing.median_ms > limit:
             return f"estimated at {timing.median_ms:.4g} ms, slower than {limit:.4g} ms"
         return ""
