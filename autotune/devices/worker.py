@@ -34,7 +34,7 @@ class _Server:
         if isinstance(message, Prepare):
             op = message.op.resolve()
             try:
-                self.bench = Bench(self.device, op, self._expectation(op, message))
+                self.bench = Bench(self.device, op, *self._expectations(op, message))
             except MemoryError as error:
                 raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()
@@ -48,14 +48,16 @@ class _Server:
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
-        verdict = bench.evaluate(message.artifact, message.plan, message.budget)
+        verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
-    def _expectation(self, op: Op, message: Prepare) -> Expectation:
+    def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
+        """Of the problem's inputs, and of its hard ones if it has some, NaN where few results depend on it."""
         kept = load(self.keep)
-        if kept is None or kept.problem != message.problem:
-            kept = expect(op, message.problem, message.seed)
+        if kept is None or kept[0].problem != message.problem:
+            kinds = (False, True) if op.has_hard_inputs else (False,)
+            kept = tuple(expect(op, message.problem, message.seed, hard=hard, hidden_nan=hard) for hard in kinds)
             save(kept, self.keep)
         return kept
 
