@@ -18,7 +18,7 @@ from autotune.core.outcome import Outcome
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
-from autotune.ops.expected import Expectation, expect, load, save
+from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
 
 
@@ -53,11 +53,10 @@ class _Server:
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
-        """Of the problem's inputs, and of its hard ones if it has some, NaN where few results depend on it."""
+        """Those that an earlier worker left, if they are of this problem."""
         kept = load(self.keep)
         if kept is None or kept[0].problem != message.problem:
-            kinds = (False, True) if op.has_hard_inputs else (False,)
-            kept = tuple(expect(op, message.problem, message.seed, hard=hard, hidden_nan=hard) for hard in kinds)
+            kept = expectations(op, message.problem, message.seed)
             save(kept, self.keep)
         return kept
 

@@ -99,6 +99,15 @@ def expect(
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
 
 
+def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]:
+    """What verification compares with: of the problem's inputs, and of its hard ones if the op has some.
+
+    The hard ones have NaN where few results depend on it.
+    """
+    kinds = (False, True) if op.has_hard_inputs else (False,)
+    return tuple(expect(op, problem, seed, hard=hard, hidden_nan=hard) for hard in kinds)
+
+
 def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
     """For each unit the number of the values that it has: its own, unless the whole costs more than `budget` flops."""
     different = total if flops <= budget else max(_FEWEST, int(total * budget / flops))
