@@ -5,7 +5,7 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from autotune.core.problem import Problem
 from autotune.families.cpp_parameters import parameter_lists
 from autotune.families.expressions import CUDA_TEXT, Expression
 from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace, ZeroSpec
+from autotune.families.limits import MAX_BLOCK, MAX_GRID
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -68,6 +69,16 @@ class LaunchCode:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What must hold before anything is launched, in C++, and what to say where it does not: a format of `printf` and
+    what goes into it."""
+
+    condition: str
+    complaint: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ZeroCode:
     """Memory set to zero: scratch by name, or the output tensors that live in a storage."""
 
@@ -112,6 +123,7 @@ class Launcher:
             self._names[name] = _lazily(expression, self._names)
         self.views: dict[str, str] = {}  # C++ value -> name
         self.maps: dict[str, MapCode] = {}  # by name
+        self._limits: list[Check] = []
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
         self.checks = tuple(self._checks())
@@ -140,6 +152,7 @@ class Launcher:
             return self._zero(step)
         smem = self._cpp(step.smem)
         types = self._parameter_types(step)
+        self._limits += self._limits_of(step, smem)
         return LaunchCode(
             kernel=step.kernel,
             grid=self._sizes(step.grid),
@@ -258,12 +271,69 @@ class Launcher:
         """Whether a step sets output tensors to zero."""
         return any(isinstance(step, ZeroCode) and step.tensors for step in self.steps)
 
-    def _checks(self) -> list[str]:
-        """Conditions on the shape that the family needs, in C++."""
+    def _checks(self) -> list[Check]:
+        """The op's rules, the family's own and the device's, as far as they depend on the arguments."""
+        return [*self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits]
+
+    def _sizes_in_range(self) -> Iterator[Check]:
+        for field in self._op.fields:
+            if field.name in self.sizes:
+                within = f"{field.name} >= {field.minimum} && {field.name} <= {field.maximum}"
+                complaint = f"{field.name}=%lld must be from {field.minimum} to {field.maximum}"
+                yield Check(within, complaint, (field.name,))
+
+    def _rules(self) -> Iterator[Check]:
+        for rule in self._op.rules(self._problem):
+            values = [name if name in self.sizes else self._problem.integer(name) for name in (rule.left, rule.right)]
+            texts = [str(value) for value in values]
+            if set(texts) & set(self.sizes):
+                condition = f"{texts[0]} == {texts[1]}" if rule.relation == "equal" else f"{texts[0]} % {texts[1]} == 0"
+                complaint = _literal(rule.complaint(*("%lld" if text in self.sizes else text for text in texts)))
+                yield Check(condition, complaint, tuple(text for text in texts if text in self.sizes))
+
+    def _scalars_in_range(self) -> Iterator[Check]:
+        for name in self.scalars:
+            positive = name in self._op.positive
+            condition = f"std::isfinite({name})" + (f" && {name} > 0.0f" if positive else "")
+            yield Check(condition, f"{name}=%g must be finite{' and above 0' if positive else ''}", (name,))
+
+    def _own_rules(self) -> Iterator[Check]:
+        """What the family supports and its constraints."""
         front = self._template.front
         self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
-        values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
-        return [value.text for value in values if isinstance(value, Code)]
+        reasons = [(supported, f"the kernels need {supported.text}") for supported in front.supports]
+        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
+        for expression, why in reasons:
+            value = self._cpp(expression)
+            if isinstance(value, Code):
+                shape = ", ".join(f"{name}=%lld" for name in self.sizes)
+                yield Check(value.text, f"{shape}: {_literal(why)}", self.sizes)
+
+    def _limits_of(self, step: LaunchSpec, smem: Known | Code) -> Iterator[Check]:
+        """The device's limits on one launch, and those of 32-bit arguments, where they depend on the shape."""
+        holds = self._holds(step.when)
+        unless = f"!({holds.text}) || " if isinstance(holds, Code) else ""
+
+        def at_most(size: Known | Code, most: int, what: str) -> Iterator[Check]:
+            if isinstance(size, Code):
+                within = f"{size.within(0)} <= {most}"
+                complaint = f"kernel {step.kernel}: {what} %lld; at most {most} is possible"
+                yield Check(f"{unless}{within}", complaint, (f"static_cast<long long>({size.text})",))
+
+        yield from at_most(smem, self._spec.max_shared_memory, "bytes of shared memory:")
+        for what, sizes, most in (("grid", step.grid, MAX_GRID), ("block", step.block, MAX_BLOCK)):
+            for axis, size, limit in zip("xyz", sizes, most, strict=False):
+                yield from at_most(self._cpp(size), limit, f"size of the {what} along {axis}:")
+        types = self._parameter_types(step)
+        for argument, declared in zip(step.args, types, strict=True):
+            if declared == "int" and argument not in self.sizes:
+                yield from at_most(self._cpp(Expression(argument)), 2**31 - 1, f"argument {argument}:")
+
+
+def _literal(words: str) -> str:
+    """Text as part of a format that stands between double quotes."""
+    kept = words.replace("%lld", "\0").replace("\\", "\\\\").replace('"', "'").replace("%", "%%")
+    return kept.replace("\0", "%lld")
 
 
 def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:

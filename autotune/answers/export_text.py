@@ -129,6 +129,10 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         ],
         "documentation": list(_documentation(launcher, op, problem)),
         "checks": launcher.checks,
+        "pointers": [
+            {"name": p.spec.name, "ctype": DTYPES[p.spec.dtype].ctype, "strided": p.strided}
+            for p in launcher.parameters
+        ],
         "zeroes_outputs": launcher.zeroes_outputs,
     }
     return "\n" + _render("launcher", context)

@@ -17,7 +17,7 @@ from autotune.answers.best import Best
 from autotune.answers.lookup import best
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
-from autotune.core.dtypes import numpy_dtype, torch_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype, torch_dtype
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.values import Value
@@ -137,6 +137,11 @@ class Kernel:
     def _describe(self, name: str, array: Any) -> DeviceArray:
         tensor = self._tensors[name]
         described: DeviceArray = _fitting(describe(array), tensor, tensor.dtype)
+        if described.address == 0 or described.address % DTYPES[tensor.dtype].size:
+            raise UsageError(f"{name} lies at {described.address:#x}, which is no address of a {tensor.dtype}")
+        repeated = any(n > 1 and stride == 0 for n, stride in zip(described.shape, described.strides, strict=True))
+        if tensor.role == "output" and repeated:
+            raise UsageError(f"{name} has strides {described.strides}: results need elements of their own to go to")
         return described
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,20 +11,44 @@ import typer
 
 from autotune.cli import starts
 from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.core.errors import UsageError
+from autotune.core.files import replacing
+from autotune.core.words import number
 
 if TYPE_CHECKING:
     from autotune.answers.recheck import Rechecked
+    from autotune.store.store import Store
+
+
+class Form(StrEnum):
+    """How an export is written."""
+
+    LINES = "lines"
+    KERNEL_TUNER = "kernel-tuner"
+    T4 = "t4"
+
 
 app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
 app.add_typer(starts.app, name="starts")
 
 
 @app.command("export")
-def export_command(
+def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write [default: stdout].")] = None,
     winners: Annotated[bool, typer.Option("--winners", help="Only the winners: one a problem and device.")] = False,
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="lines, or the trials of one problem, device and family for another tuner."),
+    ] = Form.LINES,
+    template: Annotated[
+        str | None, typer.Option("--template", help="With another format: trials of this family.")
+    ] = None,
+    problem: Annotated[
+        str | None,
+        typer.Option("--problem", help="With another format: of this problem, as `autotune list` writes it."),
+    ] = None,
     db: DbOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: what was written, or without -o the records as one list.")
@@ -34,6 +59,13 @@ def export_command(
     from autotune.store.transfer import export_file, export_lines
 
     with open_store(db, create=False) as store:
+        if form is not Form.LINES:
+            if winners:
+                raise UsageError("--winners means nothing for a recording: it is made of trials")
+            _export_recording(store, output, form, op, device, template, problem, as_json)
+            return
+        if template or problem:
+            raise UsageError("--template and --problem are for --format kernel-tuner and t4")
         if output is None:
             lines = (line.text() for line in export_lines(store, op=op, device=device, winners_only=winners))
             for text in _as_list(lines) if as_json else lines:
@@ -44,6 +76,34 @@ def export_command(
         print_json({"lines": count, "file": str(output)})
     else:
         typer.echo(f"{count} lines written to {output}")
+
+
+def _export_recording(
+    store: "Store", output: Path | None, form: Form, op: str | None, device: str | None, template: str | None,
+    problem: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    from autotune.devices.recorded import of_lines
+    from autotune.store.transfer import export_lines
+
+    lines = [
+        line for line in export_lines(store, op=op, device=device, winners_only=False)
+        if line.record == "measurement" and template in (None, line.candidate.template)
+        and problem in (None, line.problem.key)
+    ]  # fmt: skip
+    recording = of_lines(lines, "the database")
+    text = recording.text(form.value)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with replacing(output) as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    if as_json:
+        print_json({"configurations": len(recording.results), "file": str(output)})
+    else:
+        typer.echo(f"{number(len(recording.results), 'configuration')} written to {output}")
 
 
 def _as_list(lines: Iterable[str]) -> Iterator[str]:

@@ -67,7 +67,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
-    from autotune.report.ladder import check_plot, write_plot
+    from autotune.report.ladder import write_plot
+    from autotune.report.pictures import check_plot
     from autotune.report.progress import ProgressDisplay
     from autotune.store import open_store
     from autotune.tuning.choose import choose_device

@@ -20,7 +20,7 @@ from autotune.core.errors import AutotuneError
 from autotune.core.passwords import hidden
 from autotune.tuning.interrupt import end_as_ctrl_c
 
-COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
+COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "replay", "db")
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130

@@ -220,7 +220,8 @@ class Bench:
 def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound: float) -> OutputCheck:
     """Every element of one output of one unit against the reference.
 
-    NaN and Inf count as `not_finite`, except an infinity that the reference has at the same place.
+    NaN and Inf count as `not_finite`, except where the reference has the same, or is beyond what the element type holds
+    and the result is that infinity.
     """
     if got.size == 0:
         return OutputCheck(name, 0.0, bound, 0)
@@ -229,7 +230,9 @@ def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound:
     np.abs(error, out=error)
     bad = 0
     if not np.isfinite(error.max()):  # NaN counts as the largest
-        wrong = _not_finite(got.astype(np.float64), reference)
+        with np.errstate(over="ignore"):
+            held = reference.astype(got.dtype).astype(np.float64)
+        wrong = _not_finite(got.astype(np.float64), np.where(np.isfinite(held), reference, held))
         error[~np.isfinite(error)] = 0.0
         bad = int(wrong.sum())
     worst = int(wrong.argmax()) if bad else int(error.argmax())
@@ -238,7 +241,8 @@ def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound:
 
 
 def _not_finite(value: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.where(np.isfinite(reference), ~np.isfinite(value), value != reference)
+    same = (value == reference) | (np.isnan(value) & np.isnan(reference))
+    return np.where(np.isfinite(reference), ~np.isfinite(value), ~same)
 
 
 def describe(check: OutputCheck) -> str:

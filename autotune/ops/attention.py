@@ -6,14 +6,14 @@ which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
 """
 
 import math
+import struct
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
 from autotune.core.dtypes import OPERAND_DTYPES, epsilon
-from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
 LAYOUTS = ("bthd", "bhtd", "packed")
 
@@ -21,8 +21,8 @@ FIELDS = (
     Field("B", "int", 4, help="batch size"),
     Field("NH", "int", 12, help="query heads"),
     Field("NH_kv", "int", default_from="NH", help="key and value heads (grouped-query attention); default NH"),
-    Field("T", "int", 1024, help="query length"),
-    Field("T_kv", "int", default_from="T", help="key length; default T"),
+    Field("T", "int", 1024, help="query length", maximum=LONGEST),
+    Field("T_kv", "int", default_from="T", help="key length; default T", maximum=LONGEST),
     Field("HS", "int", 64, help="head size", maximum=4096),
     Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
     Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
@@ -48,20 +48,18 @@ class Attention(Op):
 
     fields = FIELDS
     exact_fields = ("HS", "dtype", "causal", "layout")
+    positive = ("scale",)
 
-    def check(self, problem: Problem) -> None:
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """NH divisible by NH_kv; packed needs as many keys as queries."""
-        NH, NH_kv = problem.integer("NH"), problem.integer("NH_kv")
-        if NH % NH_kv:
-            raise ProblemError(f"NH={NH} is not divisible by NH_kv={NH_kv}; every key head serves NH/NH_kv query heads")
-        if problem["layout"] == "packed" and problem["T"] != problem["T_kv"]:
-            raise ProblemError(
-                f"layout=packed keeps Q, K and V in one buffer, so T_kv={problem['T_kv']} must equal T={problem['T']}"
-            )
+        grouped = Rule("NH", "divisible", "NH_kv", "every key head serves NH/NH_kv query heads")
+        one_length = Rule("T_kv", "equal", "T", "layout=packed keeps Q, K and V in one buffer")
+        return (grouped, one_length) if problem["layout"] == "packed" else (grouped,)
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`scale` = 1/sqrt(HS)."""
-        return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
+        """`scale` = 1/sqrt(HS), as the float that kernels get: where scores are large, its rounding shows."""
+        (scale,) = struct.unpack("f", struct.pack("f", 1.0 / math.sqrt(problem.integer("HS"))))
+        return {"scale": scale}
 
     def arithmetics(self, problem: Problem) -> tuple[str, ...]:
         """In fp32, all there are."""
@@ -107,6 +105,18 @@ class Attention(Op):
         group = NH // NH_kv
         sides = {name: 1 if name in ("k", "v", "dk", "dv") else group for name in arrays}
         return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
+
+    def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
+        """NaN where queries see no key, and in the last key and value unless the last query is the only one."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        for name in by_query:
+            hidden[name][:, :, :first] = math.nan
+        if problem.integer("T") - first > 1:
+            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
+        return hidden
 
     def _pairs(self, problem: Problem) -> float:
         """(query, key) pairs in all heads by the field's convention: T·T_kv, halved when causal."""
@@ -158,6 +168,10 @@ class Forward(Attention):
         """Standard normal q, k, v."""
         return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
 
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, and in the last key and value, which the last query alone sees when causal."""
+        return self._hide(problem, inputs, ("q",))
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
         from autotune.ops import attention_reference as reference
@@ -202,6 +216,18 @@ class Backward(Attention):
         out = forward["out"].astype(arrays["q"].dtype)
         return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32), "dout": normal(dout, seed + 3)}
 
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, in the last key and value, which the last query alone sees when causal, and in
+        the first query that sees a key, which sees the fewest."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        for name, hides in (("q", first + 1), ("dout", first), ("out", first)):
+            hidden[name][:, :, :hides] = math.nan
+        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
+        return hidden
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
         from autotune.ops import attention_reference as reference
@@ -223,9 +249,12 @@ class Backward(Attention):
         """
         import numpy as np
 
-        norms = [np.linalg.norm(inputs[n].astype(np.float64), axis=-1).max(initial=0.0) for n in ("dout", "v")]
+        largest = {
+            n: np.nan_to_num(inputs[n].astype(np.float64), posinf=0.0, neginf=0.0) for n in ("q", "k", "v", "dout")
+        }
+        norms = [np.linalg.norm(largest[n], axis=-1).max(initial=0.0) for n in ("dout", "v")]
         rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
-        q, k = (float(np.abs(inputs[name].astype(np.float64)).max(initial=0.0)) for name in ("q", "k"))
+        q, k = (float(np.abs(largest[name]).max(initial=0.0)) for name in ("q", "k"))
         queries = problem.integer("T") * problem.integer("NH") / problem.integer("NH_kv")
         return {"dq": rounding * k, "dk": rounding * q * math.sqrt(queries)}
 

@@ -3,6 +3,7 @@
 Arrays have shape (B, NH, T, HS), keys and values (B, NH_kv, T_kv, HS). Forward: S = scale·QKᵀ, P = softmax(S),
 O = PV. Backward (Dao et al., FlashAttention, appendix B): P = exp(S - LSE), dV = PᵀdO, dP = dOVᵀ,
 D = rowsum(dO∘O), dS = P∘(dP - D), dQ = scale·dS·K, dK = scale·dSᵀ·Q. Rows without a key give 0 and LSE = -inf.
+Sums go over visible pairs: what a query does not see does not change it, even if it is NaN or infinite.
 """
 
 import os
@@ -42,9 +43,11 @@ def forward(
         b, h, kv = place
         keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
         for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
-            dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
+            with np.errstate(invalid="ignore"):
+                dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
             scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
-            out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], low_precision, product)
+            visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
+            out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], visible, low_precision, product)
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:  # NumPy lets go of the interpreter while it computes
         list(pool.map(one_head, _heads(q, k)))
@@ -52,20 +55,26 @@ def forward(
 
 
 def _softmax_times(
-    scores: NDArray[Any], values: NDArray[Any], low_precision: str | None, product: Product
+    scores: NDArray[Any],
+    values: NDArray[Any],
+    visible: NDArray[np.bool_],
+    low_precision: str | None,
+    product: Product,
 ) -> tuple[Any, Any]:
     """One block's out and lse; rows of -inf alone give 0 and -inf."""
     if scores.shape[1] == 0:
         return 0.0, -np.inf
     peak = scores.max(axis=1, keepdims=True)
     peak[np.isneginf(peak)] = 0
-    p = np.exp(scores - peak)
+    with np.errstate(invalid="ignore"):
+        p = np.exp(scores - peak)
+    p[~visible] = 0
     total = p.sum(axis=1, keepdims=True)
     if low_precision is not None:
         p = rounded(p, low_precision)
     safe = np.where(total == 0, 1, total)
     with np.errstate(divide="ignore"):
-        return product(p, values) / safe, (peak + np.log(total))[:, 0]
+        return _sum_over_keys(p, values, visible, product) / safe, (peak + np.log(total))[:, 0]
 
 
 def backward(
@@ -79,27 +88,55 @@ def backward(
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
     q, k = inputs["q"], inputs["k"]
-    delta = (inputs["dout"].astype(compute) * inputs["out"].astype(compute)).sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        delta = (inputs["dout"].astype(compute) * inputs["out"].astype(compute)).sum(axis=-1)
     grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(k.shape, compute)}
     for b, h, kv in _heads(q, k):
         keys, values = k[b, kv].astype(compute), inputs["v"][b, kv].astype(compute)
         for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
             queries, dout = q[b, h, rows].astype(compute), inputs["dout"][b, h, rows].astype(compute)
-            scores = _scores(product(queries, keys[:seen].T), scale, causal, rows, q.shape[2], k.shape[2])
+            with np.errstate(invalid="ignore"):
+                dots = product(queries, keys[:seen].T)
+            scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
+            visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
             p = _probabilities(scores, inputs["lse"][b, h, rows].astype(compute))
-            ds = p * (product(dout, values[:seen].T) - delta[b, h, rows, None])
+            with np.errstate(invalid="ignore"):
+                ds = p * (product(dout, values[:seen].T) - delta[b, h, rows, None])
+            p[~visible], ds[~visible] = 0, 0
             if low_precision is not None:
                 p, ds = rounded(p, low_precision), rounded(ds, low_precision)
-            grads["dv"][b, kv, :seen] += product(p.T, dout)
-            grads["dk"][b, kv, :seen] += scale * product(ds.T, queries)
-            grads["dq"][b, h, rows] = scale * product(ds, keys[:seen])
+            grads["dv"][b, kv, :seen] += _sum_over_keys(p.T, dout, visible.T, product)
+            grads["dk"][b, kv, :seen] += scale * _sum_over_keys(ds.T, queries, visible.T, product)
+            grads["dq"][b, h, rows] = scale * _sum_over_keys(ds, keys[:seen], visible, product)
     finish = (lambda a: a) if low_precision is None else (lambda a: rounded(a, low_precision))
     return {name: finish(grad).astype(np.float64) for name, grad in grads.items()}
 
 
+def _sum_over_keys(
+    weights: NDArray[Any], rows: NDArray[Any], visible: NDArray[np.bool_], product: Product
+) -> NDArray[Any]:
+    """weights·rows, each row of the result from the rows that it sees: hidden weights are 0, and 0·NaN would be NaN."""
+    odd = ~np.isfinite(rows).all(axis=1)
+    result = product(weights, np.where(odd[:, None], rows.dtype.type(0), rows))
+    with np.errstate(invalid="ignore"):
+        for row in np.flatnonzero(odd):
+            sees = visible[:, row]
+            result[sees] += np.outer(weights[sees, row], rows[row])
+    return result
+
+
+def _visible(rows: slice, seen: int, T: int, T_kv: int, causal: bool) -> NDArray[np.bool_]:
+    """Which of the first `seen` keys each query of a block sees."""
+    queries = np.arange(T)[rows]
+    if not causal:
+        return np.ones((len(queries), seen), dtype=np.bool_)
+    visible: NDArray[np.bool_] = np.arange(seen)[None, :] <= queries[:, None] + (T_kv - T)
+    return visible
+
+
 def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(invalid="ignore"):
-        p: NDArray[Any] = np.exp(scores - lse[:, None])
+        p: NDArray[Any] = np.exp(np.minimum(scores - lse[:, None], 0))  # no more than 1: the log-sum-exp is rounded
     p[np.isneginf(lse)] = 0
     return p
 

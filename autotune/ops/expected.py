@@ -5,7 +5,7 @@ Computed once per problem and kept as plain arrays, so that a restarted worker r
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -57,7 +57,9 @@ class Expectation:
     sources: tuple[int, ...]
 
 
-def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET) -> Expectation:
+def expect(
+    op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET, hidden_nan: bool = False
+) -> Expectation:
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
@@ -67,10 +69,13 @@ def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET
     k the op's `error_factor`, plus the op's `noise`. The first maximum counts as no less than one rounding of the
     largest element: in a unit of few elements it may be smaller by luck. There is a bound for each arithmetic that
     the op can judge, from a low-precision result of that arithmetic.
+
+    `hidden_nan`: inputs have NaN where few results depend on it (`Op.hide`).
     """
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
-    inputs, pieces = _inputs(op, problem, seed, sources)
+    make = (lambda p, s: op.hide(p, op.inputs(p, s))) if hidden_nan else op.inputs
+    inputs, pieces = _inputs(op, problem, seed, sources, make)
     with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
@@ -86,13 +91,15 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
     return tuple(int(source) for source in dealt)
 
 
-def _inputs(op: Op, problem: Problem, seed: int, sources: tuple[int, ...]) -> tuple[Arrays, list[Arrays]]:
+def _inputs(
+    op: Op, problem: Problem, seed: int, sources: tuple[int, ...], make: Callable[[Problem, int], Arrays]
+) -> tuple[Arrays, list[Arrays]]:
     """The problem's inputs, and those of each different unit."""
     if len(set(sources)) == len(sources):
-        inputs = op.inputs(problem, seed)
+        inputs = make(problem, seed)
         return inputs, [op.unit(problem, dict(inputs), index) for index in range(len(sources))]
     small = op.unit_problem(problem)
-    pieces = [op.inputs(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
+    pieces = [make(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
     whole = {t.name: np.empty(t.shape, numpy_dtype(t.dtype)) for t in op.tensors(problem) if t.role == "input"}
     for index, source in enumerate(sources):
         for name, place in op.unit(problem, whole, index).items():

@@ -22,7 +22,7 @@ from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,9 +45,9 @@ class Matmul(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="matrices per batch entry (attention's heads)"),
-        Field("M", "int", 1024, help="rows of A and C"),
-        Field("N", "int", 1024, help="columns of B and C"),
-        Field("K", "int", 64, help="columns of A, rows of B"),
+        Field("M", "int", 1024, help="rows of A and C", maximum=LONGEST),
+        Field("N", "int", 1024, help="columns of B and C", maximum=LONGEST),
+        Field("K", "int", 64, help="columns of A, rows of B", maximum=LONGEST),
         Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("layout", "choice", "nt", choices=LAYOUTS, help="A and B as they are (n) or stored transposed (t)"),
         Field("mask", "choice", "none", choices=MASKS, help="triangle that matters"),
@@ -59,10 +59,13 @@ class Matmul(Op):
     exact_fields = ("dtype", "layout", "mask", "arithmetic")
     error_factor = 2.0
 
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:  # noqa: ARG002
+        """Groups are whole."""
+        return (Rule("NH", "divisible", "group", "so many matrices of a share one of b"),)
+
     def check(self, problem: Problem) -> None:
-        """Groups are whole, and tf32 is a way to multiply fp32."""
-        if problem.integer("NH") % problem.integer("group"):
-            raise ProblemError(f"op 'matmul': NH={problem['NH']} is not a multiple of group={problem['group']}")
+        """tf32 is a way to multiply fp32."""
+        super().check(problem)
         if problem["arithmetic"] == "tf32" and problem.dtype != "fp32":
             raise ProblemError(f"op 'matmul': arithmetic=tf32 goes with dtype=fp32, not {problem.dtype}")
 

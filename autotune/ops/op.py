@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, "NDArray[Any]"]
 
+LONGEST = 2**30
+"""The largest length of a built-in op: positions are 32 bits in kernels, which add two and round up to whole tiles."""
+
 
 @dataclass(frozen=True)
 class Field:
@@ -79,6 +82,29 @@ class Field:
         return whole
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What two whole-number fields of a problem must be to each other: `left` divisible by `right`, or equal to it.
+
+    Checked where problems are made, and by exported launchers, which take the shape as arguments.
+    """
+
+    left: str
+    relation: Literal["divisible", "equal"]
+    right: str
+    why: str
+
+    def holds(self, left: int, right: int) -> bool:
+        """Whether it does for these values."""
+        return left == right if self.relation == "equal" else left % right == 0
+
+    def complaint(self, left: object, right: object) -> str:
+        """What to say where it does not, for values as they are to be shown."""
+        names = f"{self.left}={left}", f"{self.right}={right}"
+        said = "{} must equal {}" if self.relation == "equal" else "{} is not divisible by {}"
+        return f"{said.format(*names)}: {self.why}"
+
+
 class Op(ABC):
     """An op. The engine handles attention and a user's own kernels through this class alone.
 
@@ -92,6 +118,8 @@ class Op(ABC):
     """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
     version: str = ""
     """Changes when a user's own reference does; the built-in ones are those of the package."""
+    positive: tuple[str, ...] = ()
+    """Those of the `scalars` that must be above 0."""
     error_factor: float
     """k in max|got - reference| <= k * max|low_precision - reference| + atol."""
 
@@ -120,8 +148,16 @@ class Op(ABC):
             raise ProblemError(f"op {self.name!r} needs a value for {field.name}")
         return default
 
-    def check(self, problem: Problem) -> None:  # noqa: B027 - most ops have nothing to add
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:  # noqa: ARG002 - most ops have none
+        """What whole-number fields must be to one another."""
+        return ()
+
+    def check(self, problem: Problem) -> None:
         """Raise ProblemError where fields contradict one another."""
+        for rule in self.rules(problem):
+            left, right = problem.integer(rule.left), problem.integer(rule.right)
+            if not rule.holds(left, right):
+                raise ProblemError(f"op {self.name!r}: {rule.complaint(left, right)}")
 
     @abstractmethod
     def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
@@ -166,6 +202,10 @@ class Op(ABC):
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""
         return problem
+
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - most ops hide nothing
+        """The same inputs with NaN where few results depend on it, or none: it must not reach the others."""
+        return inputs
 
     def units(self, problem: Problem) -> int:  # noqa: ARG002
         """Into how many independent pieces a result can be checked."""

@@ -7,7 +7,7 @@ from autotune.core.dtypes import OPERAND_DTYPES, numpy_dtype
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, contiguous
 
 _ORDERS = ("bthd", "bhtd")
 _EMULATED_ELEMENTS = 2**20
@@ -21,7 +21,7 @@ class Permute(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="heads"),
-        Field("T", "int", 1024, help="length"),
+        Field("T", "int", 1024, help="length", maximum=LONGEST),
         Field("HS", "int", 64, help="head size"),
         Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("source", "choice", "bthd", choices=_ORDERS, help="order of axes of x", has_option=False),

@@ -10,7 +10,7 @@ from autotune.core.dtypes import DTYPES, OPERAND_DTYPES, epsilon
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, contiguous
 
 _EMULATED_ELEMENTS = 2**21
 """Scores that the emulator takes through a row-wise kernel in about a second."""
@@ -22,8 +22,8 @@ class RowOp(Op):
     fields: tuple[Field, ...] = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="heads"),
-        Field("T", "int", 1024, help="query length"),
-        Field("T_kv", "int", default_from="T", help="key length; default T"),
+        Field("T", "int", 1024, help="query length: rows", maximum=LONGEST),
+        Field("T_kv", "int", default_from="T", help="key length: columns; default T", maximum=LONGEST),
         Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
         Field("scale", "float", 0.125, help="factor of the scores"),

@@ -67,6 +67,10 @@ class Ledger:
         """What is known about a candidate."""
         return self._entries.get(candidate)
 
+    def trial_entries(self) -> list[Entry]:
+        """The entries that count as trials, in the order in which they were made."""
+        return [entry for entry in self._entries.values() if costs(entry.measurement)]
+
     def ranked(self, *, spills: bool = True) -> list[Entry]:
         """The `ok` entries, fastest first, uncounted ones last; without `spills` only those that keep all registers."""
         timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]

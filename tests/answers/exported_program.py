@@ -17,7 +17,7 @@ static cudaError_t last_error = cudaSuccess;
 static emulator::Result last_result;
 // The runtime's own declarations are there; these are definitions that stand in for its library.
 const char* cudaGetErrorString(cudaError_t e) { return e == cudaErrorLaunchFailure ? last_result.message : "?"; }
-cudaError_t cudaMalloc(void** p, size_t n) { return *p = std::malloc(n), cudaSuccess; }
+cudaError_t cudaMalloc(void** p, size_t n) { return *p = std::aligned_alloc(256, (n + 256) / 256 * 256), cudaSuccess; }
 cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
 cudaError_t cudaMemset(void* p, int x, size_t n) { return std::memset(p, x, n), cudaSuccess; }
 cudaError_t cudaMemsetAsync(void* p, int x, size_t n, cudaStream_t) { return cudaMemset(p, x, n); }

@@ -83,7 +83,12 @@ def test_steps_may_depend_on_the_shape(make_template: MakeTemplate) -> None:
 
 def test_constraints_on_the_shape_are_checked(make_template: MakeTemplate) -> None:
     made = launcher(make_template, BODY + "// {{ HS }}\n", old='"BLOCK_M % WARPS == 0"', new='"T % BLOCK_M == 0"')
-    assert made.checks == ("T % 32 == 0",)
+    checks = {check.condition: check for check in made.checks}
+    assert (
+        checks["T % 32 == 0"].complaint
+        == "B=%lld, NH=%lld, NH_kv=%lld, T=%lld, T_kv=%lld: rows are dealt to warps evenly (T %% BLOCK_M == 0)"
+    )
+    assert checks["T % 32 == 0"].values == made.sizes
 
 
 def test_shared_memory_that_depends_on_the_shape_is_checked(make_template: MakeTemplate) -> None:
@@ -91,7 +96,7 @@ def test_shared_memory_that_depends_on_the_shape_is_checked(make_template: MakeT
     front = FRONT.replace("[workspace]", limit).replace("BLOCK_M * ROW * sizeof(dtype)", "4 * T_kv")
     found = launcher(make_template, BODY + "// {{ HS }}\n", old=FRONT, new=front)
     assert found.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
-    assert found.checks == ("4 * T_kv <= 232448",)
+    assert "4 * T_kv <= 232448" in [check.condition for check in found.checks]
     attend = found.steps[1]
     assert isinstance(attend, LaunchCode)
     assert (attend.smem, attend.raises_limit) == ("4 * T_kv", True)

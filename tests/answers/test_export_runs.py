@@ -62,7 +62,7 @@ def found(tmp_path: Path) -> Best:
 SABOTAGE = {
     "a wrong scale": (", scale);", ", scale * 1.01f);"),
     "half the output": ("host::ceil_div(T_kv, ", "host::ceil_div(T_kv / 2, "),
-    "nothing written": ("if (B < 1", "return cudaSuccess; if (B < 1"),
+    "nothing written": ("if (!(B >= 1", "return cudaSuccess; if (!(B >= 1"),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.cli.main import run
 from autotune.core.candidate import make_candidate
+from autotune.devices.recorded import RecordedSpace
 from autotune.families.space import Space
 from autotune.families.template import builtin_templates
 from autotune.gpus.known import gpu
@@ -247,6 +248,25 @@ def test_show_a_failed_trial(db: Path, capsys: Capture) -> None:
     assert run(["show", "1"]) == 0
     assert "out nan of 2.00e-03" in capsys.readouterr().out
     assert "there is no record '99'" in fails(capsys, 2, "show", "99")
+
+
+@pytest.mark.parametrize("form", ["kernel-tuner", "t4"])
+def test_export_for_other_tuners(db: Path, tmp_path: Path, capsys: Capture, form: str) -> None:
+    family, file = builtin_templates("forward")[0], tmp_path / "out.json"
+    chosen = ("--format", form, "--device", "h200", "--template", family.name, "--problem", FORWARD.key)
+    assert call(capsys, "db", "export", "-o", str(file), *chosen) == {"configurations": 1, "file": str(file)}
+    space = RecordedSpace.load(file)
+    assert (space.name, space.device, space.best_ms) == (family.name, gpu("h200").title, 1.25)
+    assert list(space.configs) == [family.defaults]
+    assert run(["db", "export", *chosen]) == 0
+    assert capsys.readouterr().out == file.read_text()
+
+
+def test_an_export_for_other_tuners_is_of_one_family(db: Path, capsys: Capture) -> None:
+    assert "holds several" in fails(capsys, 2, "db", "export", "--format", "t4")
+    assert "no measurement that is asked for" in fails(capsys, 2, "db", "export", "--format", "t4", "--op", "backward")
+    assert "--winners means nothing" in fails(capsys, 2, "db", "export", "--format", "t4", "--winners")
+    assert "are for --format" in fails(capsys, 2, "db", "export", "--template", "flash")
 
 
 def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:

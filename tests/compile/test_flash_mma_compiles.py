@@ -44,7 +44,7 @@ def test_one_query_with_packed_heads_and_split_keys(tmp_path: Path, cache: Build
     assert compile_strictly(source, spec.arch, tmp_path) == ""
     assert spilled(source, spec.arch, cache) == (0, 0)
     attend, combine = source.plan.launches
-    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 32, 1), (32, 1, 1), (1, 16, 1), (32, 4, 1))
+    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 32, 1), (32, 1, 1), (16, 1, 1), (32, 4, 1))
 
 
 def spilled(source: KernelSource, arch: str, cache: BuildCache) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          cb442ba0ab0fbd16
+// hash:          a8f30a7086fa509e
 
+#include "common/attention/exact.cuh"
 #include "common/attention/exp2_polynomial.cuh"
 #include "common/attention/row_map.cuh"
 #include "common/attention/score.cuh"
@@ -53,6 +54,25 @@ using Tile = SharedTile<HS, true>;
 template <bool VALUE>
 struct Known {
     __device__ constexpr operator bool() const { return VALUE; }
+};
+
+/// What a block works on.
+struct Place {
+    int batch;
+    int head;
+    int block;  // of the head's rows
+
+    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
+    template <bool ANEW>
+    static __device__ __forceinline__ Place of_block(int heads)
+    {
+        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
+        const int index = gridDim.y - 1 - number(blockIdx.y);
+        const unsigned matrix = number(blockIdx.x);
+        const int batch = matrix / heads;
+        const int head = matrix % heads;
+        return {batch, head, index};
+    }
 };
 
 /// This warp's queries as A operands, 16 columns a step.
@@ -175,7 +195,7 @@ __device__ __forceinline__ void weigh(uint32_t (&p)[M_TILES][4], const float (&s
             const float low = scores.weight(pair[i % 2 * 2], row.maximum);
             // FMA units compute some of the exponentials, as exactly as the log-sum-exp has to be.
             const bool by_polynomial = i / 2 >= 2 - POLYNOMIAL;
-            const float high = by_polynomial ? exp2_polynomial<4>(scores.base2(pair[i % 2 * 2 + 1]) - row.maximum)
+            const float high = by_polynomial ? exp2_polynomial<4>(fmaf(pair[i % 2 * 2 + 1], scores.scale_base2, -row.maximum))
                                              : scores.weight(pair[i % 2 * 2 + 1], row.maximum);
             row.sum += low + high;  // of this thread's columns: lanes are added up at the end
             p[m][i] = pack<element>(low, high);
@@ -198,18 +218,30 @@ __device__ __forceinline__ void multiply_values(State& state, const uint32_t (&p
 }
 
 
-/// Lays O, scaled, into the warp's part of a tile.
-__device__ __forceinline__ void lay_out(unsigned char* warp_tile, const State& state, const float (&factor)[ROWS])
+/// Lays O, scaled, into the warp's part of a tile. Returns whether this thread's rows are finite.
+__device__ __forceinline__ bool lay_out(unsigned char* warp_tile, const State& state, const float (&factor)[ROWS])
 {
     const int lane = threadIdx.x % 32;
+    bool finite = true;
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r)
+    for (int m = 0; m < M_TILES; ++m) {
+        float zeros[4] = {};  // 0 times the rows
 #pragma unroll
-        for (int d = 0; d < D_TILES; ++d) {
-            const float(&pair)[4] = state.o[r / 2][d];
-            const uint32_t both = pack<element>(pair[r % 2 * 2] * factor[r], pair[r % 2 * 2 + 1] * factor[r]);
-            *reinterpret_cast<uint32_t*>(warp_tile + Tile::offset(8 * r + lane / 4, d) + lane % 4 * 4) = both;
+        for (int d = 0; d < D_TILES; d += 2) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int r = 2 * m + i % 2;
+                const float(&four)[4] = state.o[m][d + i / 2];
+                pairs[i] = pack<element>(four[i % 2 * 2] * factor[r], four[i % 2 * 2 + 1] * factor[r]);
+                const int chunk = d + i / 2;
+                *reinterpret_cast<uint32_t*>(warp_tile + Tile::offset(8 * r + lane / 4, chunk) + lane % 4 * 4) = pairs[i];
+            }
+            mma_16x8x16<element>(zeros, pairs, 0, 0);
         }
+        finite = finite && zeros[0] == 0.0f && zeros[2] == 0.0f;
+    }
+    return finite;
 }
 
 /// Writes the log-sum-exp of the warp's rows: four lanes have a row's sum, so each of them takes every fourth row.
@@ -226,7 +258,7 @@ __device__ __forceinline__ void write_log_sums(float* lse, const State& state, c
         const int row = first_row + 8 * (r + turn);
         if (r + turn >= ROWS || row >= map.count) continue;
         lse[(static_cast<long long>(batch) * NH + map.head(row)) * scores.T + map.query(row)] =
-            scores.keys_seen(map.query(row)) > 0 ? mine.log_sum_exp() : minus_infinity();
+            scores.keys_seen(map.query(row)) > 0 ? scores.log_sum_exp(mine) : minus_infinity();
     }
 }
 
@@ -261,13 +293,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     unsigned char* const k_tiles = q_tile + Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
-    const unsigned matrix = blockIdx.x;
-    const int batch = matrix / (PACK_HEADS ? NH_kv : NH);
-    const int head = matrix % (PACK_HEADS ? NH_kv : NH);
-    const int block = gridDim.y - 1 - blockIdx.y;
+    const Place place = Place::of_block<false>(PACK_HEADS ? NH_kv : NH);
+    const int batch = place.batch;
+    const int head = place.head;
     const RowMap<PACK_HEADS> map(head, group, T);
     const int head_kv = PACK_HEADS ? head : key_head(head, group_inverse);
-    const int row_begin = block * BLOCK_M;
+    const int row_begin = place.block * BLOCK_M;
     const int row_end = min(row_begin + BLOCK_M, map.count);
 
     const Scores<CAUSAL> scores(T, T_kv, scale);
@@ -353,12 +384,24 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
         state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
         const bool sees_keys = scores.keys_seen(map.query(first_row() + 8 * r)) > 0;
         factor[r] = sees_keys ? __fdividef(1.0f, state.rows[r].sum) : 0.0f;
+        if (sees_keys && fabsf(state.rows[r].maximum) > LARGEST_SCORE) factor[r] = not_a_number();
     }
     write_log_sums(lse, state, map, scores, batch, NH, first_row());
     __syncwarp();  // Q has been read; O takes its place
-    lay_out(warp_tile, state, factor);
+    const bool finite = lay_out(warp_tile, state, factor);
     __syncwarp();
     write_rows(out, map, batch, warp_row(), warp_tile);
+
+    if (!__syncthreads_or(!finite)) return;
+    const Place again = Place::of_block<true>(PACK_HEADS ? NH_kv : NH);
+    const RowMap<PACK_HEADS> rows(again.head, group, T);
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, group,
+                                                     Scores<CAUSAL>(T, T_kv, scale)};
+#pragma unroll 1
+    for (int n = opaque(threadIdx.x) / 32; n < BLOCK_M; n += WARPS) {
+        const int row = again.block * BLOCK_M + n;
+        if (row < rows.count) exact.mend(out, lse, again.batch, rows.head(row), rows.query(row));
+    }
 }
 
 // buffer q: 3145728 fp16, input

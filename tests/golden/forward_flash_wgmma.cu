@@ -2,9 +2,10 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=256 BLOCK_N=64 STAGES=4 PING_PONG=True OUT_APART=True PERSISTENT=True MIN_BLOCKS=1 PACK_HEADS=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          e536ea756833dd41
+// hash:          0256a07214ce640e
 
 #include "common/attention/accumulator_rows.cuh"
+#include "common/attention/exact.cuh"
 #include "common/attention/ring.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/steps.cuh"
@@ -19,6 +20,7 @@
 #include "common/ptx/wgmma.cuh"
 #include "common/tile/slab_tile.cuh"
 #include "common/types.cuh"
+#include "common/view.cuh"
 
 using element = __half;
 
@@ -187,6 +189,7 @@ struct Consumer {
     int group;
     uint64_t q, k, v;  // operands
     int none;          // 0, which the compiler does not know
+    float zero = 0.0f;  // NaN once this thread has had a result that is NaN or infinite
     Place keys, values;
     RingPlace<1> queries;
 
@@ -225,9 +228,9 @@ struct Consumer {
         values.advance();
     }
 
-    /// This thread's rows of O, scaled, by way of shared memory.
+    /// This thread's rows of O, scaled, by way of shared memory. Notes whether they are finite.
     __device__ __forceinline__ void store_out(const TensorMap& map, const float (&o)[COLS / 2],
-                                              const float (&factor)[2], int row, int head, int batch) const
+                                              const float (&factor)[2], int row, int head, int batch)
     {
         const SharedAddress tile = shared.out + group * Rows::BYTES;
         if (OUT_APART && threadIdx.x % 128 == 0) bulk_wait_read<0>();
@@ -237,8 +240,11 @@ struct Consumer {
         for (int c = 0; c < COLS / 16; ++c) {
             uint32_t both[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                both[i] = pack<element>(o[8 * c + 2 * i] * factor[i % 2], o[8 * c + 2 * i + 1] * factor[i % 2]);
+            for (int i = 0; i < 4; ++i) {
+                const float left = o[8 * c + 2 * i] * factor[i % 2], right = o[8 * c + 2 * i + 1] * factor[i % 2];
+                both[i] = pack<element>(left, right);
+                zero = fmaf(left, 0.0f, fmaf(right, 0.0f, zero));
+            }
             stmatrix(tile + Rows::offset(threadIdx.x % 128 / 32 * 16 + lane % 16, 16 * c + lane / 16 * 8), both);
         }
         fence_async_shared();
@@ -352,11 +358,36 @@ struct Consumer {
         store_out(out_map, o, factor, row, head, batch);
         queries.advance();
     }
+
+    /// Computes the warp's rows that are not finite again, once all the block's tiles of rows have been stored.
+    __device__ __forceinline__ void mend(const ExactForward<HS, CAUSAL, element>& exact, const View<element, 4>& out,
+                                         float* lse) const
+    {
+        if (threadIdx.x % 128 == 0) bulk_wait<0>();  // what is left in shared memory
+        named_barrier<128>(MEET + group);
+        if (__all_sync(ALL_LANES, zero == 0.0f)) return;
+#pragma unroll 1
+        for (int round = 0;; ++round) {
+            const int index = work_of_round<CAUSAL>(round);
+            if (index >= problem.order.count()) break;
+            const Work work = problem.order.at(index);
+            const int batch = problem.batch(work.matrix);
+            const int first = work.tile * BLOCK_M + threadIdx.x / 32 * 16;  // of the warp
+#pragma unroll 1
+            for (int row = first; row < min(first + 16, problem.rows()); ++row) {
+                const int query = problem.query(row), head = work.matrix - batch * problem.heads;
+                const int query_head = PACK_HEADS ? head * problem.group + row - query * problem.group : head;
+                exact.mend(out, lse, batch, query_head, query);
+            }
+            if constexpr (!PERSISTENT) break;
+        }
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
                   const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap out_map,
+                  View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out,
                   float* __restrict__ lse, int NH, int T, int T_kv, float scale, int matrices, int tiles,
                   long long order_inverse, int heads, long long heads_inverse, int group, long long group_inverse)
 {
@@ -380,7 +411,7 @@ attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant
             consumer.attend(problem.order.at(index), out_map, lse, NH);
             if constexpr (!PERSISTENT) break;
         }
-        if (threadIdx.x % 128 == 0) bulk_wait<0>();  // what is left in shared memory
+        consumer.mend({read_only(q), read_only(k), read_only(v), NH, group, scores}, out, lse);
     }
 }
 
@@ -389,4 +420,4 @@ attention_forward(const __grid_constant__ TensorMap q_map, const __grid_constant
 // buffer v: 3145728 fp16, input
 // buffer out: 3145728 fp16, output
 // buffer lse: 49152 fp32, output
-// launch attention_forward grid=(132, 1, 1) block=(640, 1, 1) smem=131264 (q, k, v, out, lse, NH, T, T_kv, scale, HEADS_IN_ALL, TILES_M, ceil_div(1099511627776, TILES_M if HEADS_AT_ONCE else HEADS_IN_ALL), HEADS, ceil_div(1099511627776, HEADS), NH // NH_kv, ceil_div(1099511627776, NH // NH_kv))
+// launch attention_forward grid=(132, 1, 1) block=(640, 1, 1) smem=131264 (q, k, v, out, q, k, v, out, lse, NH, T, T_kv, scale, HEADS_IN_ALL, TILES_M, ceil_div(1099511627776, TILES_M if HEADS_AT_ONCE else HEADS_IN_ALL), HEADS, ceil_div(1099511627776, HEADS), NH // NH_kv, ceil_div(1099511627776, NH // NH_kv))

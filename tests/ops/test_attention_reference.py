@@ -22,7 +22,7 @@ def plain(inputs: Arrays, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     for b, h, i in np.ndindex(B, NH, T):
         keys = min(T_kv, i + 1 + T_kv - T) if problem["causal"] else T_kv
         if keys > 0:
-            scores = k[b, h // group, :keys] @ q[b, h, i] / np.sqrt(HS)
+            scores = k[b, h // group, :keys] @ q[b, h, i] * float(np.float32(1 / np.sqrt(HS)))
             weights = np.exp(scores - scores.max())
             out[b, h, i] = weights @ v[b, h // group, :keys] / weights.sum()
             lse[b, h, i] = scores.max() + np.log(weights.sum())

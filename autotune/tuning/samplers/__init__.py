@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from autotune.tuning.joint_space import Families, Seen
     from autotune.tuning.strategy import Strategy
 
-SAMPLERS = ("tpe", "gp", "cmaes", "random", "grid")
+SAMPLERS = ("parzen", "tpe", "gp", "cmaes", "random", "grid")
 
 
 def require_sampler(name: str) -> None:

@@ -77,7 +77,7 @@ struct AccumulatorRows {
     __device__ __forceinline__ float whole_sum(int r) const { return reduce_lanes<Sum, 1, 4>(sum[r]); }
     __device__ __forceinline__ float log_sum_exp(int r, float whole, const Scores<CAUSAL>& scores) const
     {
-        return (origin(r, scores) + log2f(whole)) * LN_2;
+        return fmaf(maximum[r], scores.scale, log2f(whole) * LN_2);
     }
 
   private:
