@@ -174,7 +174,7 @@ def _check(
     traced = process.trace(task)
     hints: tuple[Hint, ...] = ()
     if most_reruns and not traced.trace.findings:
-        space = Space(target.template, target.executed, target.spec)
+        space = Space(target.template, target.problem, target.spec)
         hints = find_hints(process.trace, task, traced, space, most_reruns)
     return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
 

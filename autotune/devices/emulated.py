@@ -29,9 +29,10 @@ _METHOD = "emulator wall clock (not a GPU time)"
 
 @dataclass
 class CpuProgram:
-    """A loaded emulated binary."""
+    """A loaded emulated binary. Each run has another order of blocks, warps and lanes, always in the same sequence."""
 
     binary: EmulatorLibrary
+    runs: int = 0
 
     def close(self) -> None:
         self.binary.close()
@@ -116,6 +117,8 @@ class CpuDevice:
         """
         if not isinstance(program, CpuProgram):
             raise LaunchError(f"{type(program).__name__} is not a program of this device")
+        program.binary.order(program.runs)
+        program.runs += 1
         for step in plan.steps:
             if isinstance(step, Zero):
                 self._held(step.buffer)[1].fill(0)

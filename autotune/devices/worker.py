@@ -18,7 +18,7 @@ from autotune.core.outcome import Outcome
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
-from autotune.ops.expected import Expectation, expect, load, save
+from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
 
 
@@ -34,7 +34,7 @@ class _Server:
         if isinstance(message, Prepare):
             op = message.op.resolve()
             try:
-                self.bench = Bench(self.device, op, self._expectation(op, message))
+                self.bench = Bench(self.device, op, *self._expectations(op, message))
             except MemoryError as error:
                 raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()
@@ -48,14 +48,15 @@ class _Server:
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
-        verdict = bench.evaluate(message.artifact, message.plan, message.budget)
+        verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
-    def _expectation(self, op: Op, message: Prepare) -> Expectation:
+    def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
+        """Those that an earlier worker left, if they are of this problem."""
         kept = load(self.keep)
-        if kept is None or kept.problem != message.problem:
-            kept = expect(op, message.problem, message.seed)
+        if kept is None or kept[0].problem != message.problem:
+            kept = expectations(op, message.problem, message.seed)
             save(kept, self.keep)
         return kept
 

@@ -57,12 +57,18 @@ class EmulatorLibrary:
                 ctypes.POINTER(_Result),
             ]  # fmt: skip
             self._launch.restype = ctypes.c_int
+            self._order = self._library.emulator_order
+            self._order.argtypes, self._order.restype = [ctypes.c_uint64], None
         except (OSError, AttributeError) as error:
             if _OF_THE_MACHINE.search(str(error)):
                 raise BuildError(
                     f"cannot load {path}: {error}; a build cache (AUTOTUNE_CACHE) must allow programs to be executed"
                 ) from error
             raise LaunchError(f"cannot load {path}: {error}") from error
+
+    def order(self, seed: int) -> None:
+        """In which order later launches run blocks, warps and lanes: 0 by number, other seeds other permutations."""
+        self._order(seed)
 
     def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""

@@ -7,13 +7,18 @@ which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
 
 import math
 import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
-from autotune.core.dtypes import OPERAND_DTYPES, epsilon
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
 from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
+
+if TYPE_CHECKING:
+    from autotune.ops.row_bounds import RowScale
 
 LAYOUTS = ("bthd", "bhtd", "packed")
 
@@ -39,15 +44,13 @@ _SHARES = ((2, 2, 3), (2, 2, 2), (1, 2, 2), (1, 1, 2), (1, 1, 1))
 """Batches, key heads and query heads a key head that are kept. With two of each, wrong strides and wrong maps from
 query to key heads show; batches go first, because heads are mapped in more ways."""
 
-_ROUNDINGS = 4
-"""fp32 roundings between dP - D as computed and as it is, relative to the largest dP."""
-
 
 class Attention(Op):
     """What `forward` and `backward` share."""
 
     fields = FIELDS
     exact_fields = ("HS", "dtype", "causal", "layout")
+    has_hard_inputs = True
     positive = ("scale",)
 
     def rules(self, problem: Problem) -> tuple[Rule, ...]:
@@ -168,6 +171,16 @@ class Forward(Attention):
         """Standard normal q, k, v."""
         return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
 
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        from autotune.ops.hard_inputs import sharpen
+
+        return sharpen(self.inputs(problem, seed), seed)
+
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":
+        from autotune.ops.attention_rows import forward_rows
+
+        return forward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
+
     def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
         """NaN in queries without a key, and in the last key and value, which the last query alone sees when causal."""
         return self._hide(problem, inputs, ("q",))
@@ -205,16 +218,32 @@ class Backward(Attention):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal q, k, v, dout; out and lse from a float32 forward pass, rounded as stored."""
+        return self._saved(problem, self._normal(problem, seed))
+
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        from autotune.ops.hard_inputs import sharpen
+
+        return self._saved(problem, sharpen(self._normal(problem, seed), seed))
+
+    def _normal(self, problem: Problem, seed: int) -> Arrays:
+        arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
+        return {**arrays, "dout": normal(_tensor(problem, "dout", True, "input"), seed + 3)}
+
+    def _saved(self, problem: Problem, arrays: Arrays) -> Arrays:
+        """With what the forward pass saves."""
         import numpy as np
 
         from autotune.ops import attention_reference as reference
 
-        arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
         scale = self.scalars(problem)["scale"]
         forward = reference.forward(arrays, bool(problem["causal"]), scale, low_precision="fp32")
-        dout = _tensor(problem, "dout", True, "input")
         out = forward["out"].astype(arrays["q"].dtype)
-        return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32), "dout": normal(dout, seed + 3)}
+        return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32)}
+
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":
+        from autotune.ops.attention_rows import backward_rows
+
+        return backward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
 
     def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
         """NaN in queries without a key, in the last key and value, which the last query alone sees when causal, and in
@@ -240,23 +269,6 @@ class Backward(Attention):
 
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
-
-    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
-        """dS = P∘(dP - D) cancels: a query that sees one key has dP = D exactly, but not after rounding.
-
-        Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
-        dK they add up like a random walk over the queries.
-        """
-        import numpy as np
-
-        largest = {
-            n: np.nan_to_num(inputs[n].astype(np.float64), posinf=0.0, neginf=0.0) for n in ("q", "k", "v", "dout")
-        }
-        norms = [np.linalg.norm(largest[n], axis=-1).max(initial=0.0) for n in ("dout", "v")]
-        rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
-        q, k = (float(np.abs(largest[name]).max(initial=0.0)) for name in ("q", "k"))
-        queries = problem.integer("T") * problem.integer("NH") / problem.integer("NH_kv")
-        return {"dq": rounding * k, "dk": rounding * q * math.sqrt(queries)}
 
     def flops(self, problem: Problem) -> float:
         """2.5 times forward: five matrix products."""

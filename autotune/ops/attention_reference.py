@@ -42,15 +42,15 @@ def forward(
     def one_head(place: tuple[int, int, int]) -> None:
         b, h, kv = place
         keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
-        for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
+        for rows, seen in row_blocks(q.shape[2], k.shape[2], causal):
             with np.errstate(invalid="ignore"):
                 dots = product(q[b, h, rows].astype(compute), keys[:seen].T)
-            scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
+            scores = masked_scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
             visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
             out[b, h, rows], lse[b, h, rows] = _softmax_times(scores, values[:seen], visible, low_precision, product)
 
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:  # NumPy lets go of the interpreter while it computes
-        list(pool.map(one_head, _heads(q, k)))
+        list(pool.map(one_head, heads(q, k)))
     return {"out": out if low_precision is None else rounded(out, low_precision), "lse": lse}
 
 
@@ -91,13 +91,13 @@ def backward(
     with np.errstate(invalid="ignore"):
         delta = (inputs["dout"].astype(compute) * inputs["out"].astype(compute)).sum(axis=-1)
     grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(k.shape, compute)}
-    for b, h, kv in _heads(q, k):
+    for b, h, kv in heads(q, k):
         keys, values = k[b, kv].astype(compute), inputs["v"][b, kv].astype(compute)
-        for rows, seen in _row_blocks(q.shape[2], k.shape[2], causal):
+        for rows, seen in row_blocks(q.shape[2], k.shape[2], causal):
             queries, dout = q[b, h, rows].astype(compute), inputs["dout"][b, h, rows].astype(compute)
             with np.errstate(invalid="ignore"):
                 dots = product(queries, keys[:seen].T)
-            scores = _scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
+            scores = masked_scores(dots, scale, causal, rows, q.shape[2], k.shape[2])
             visible = _visible(rows, seen, q.shape[2], k.shape[2], causal)
             p = _probabilities(scores, inputs["lse"][b, h, rows].astype(compute))
             with np.errstate(invalid="ignore"):
@@ -141,20 +141,20 @@ def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
     return p
 
 
-def _heads(q: NDArray[Any], k: NDArray[Any]) -> Iterator[tuple[int, int, int]]:
+def heads(q: NDArray[Any], k: NDArray[Any]) -> Iterator[tuple[int, int, int]]:
     """(batch, query head, key head) for all query heads."""
     group = q.shape[1] // k.shape[1]
     return ((b, h, h // group) for b in range(q.shape[0]) for h in range(q.shape[1]))
 
 
-def _row_blocks(T: int, T_kv: int, causal: bool) -> Iterator[tuple[slice, int]]:
+def row_blocks(T: int, T_kv: int, causal: bool) -> Iterator[tuple[slice, int]]:
     """Blocks of query rows, each with how many keys its last row sees."""
     for start in range(0, T, _ROWS):
         stop = min(start + _ROWS, T)
         yield slice(start, stop), max(0, min(T_kv, stop + T_kv - T)) if causal else T_kv
 
 
-def _scores(dots: NDArray[Any], scale: float, causal: bool, rows: slice, T: int, T_kv: int) -> NDArray[Any]:
+def masked_scores(dots: NDArray[Any], scale: float, causal: bool, rows: slice, T: int, T_kv: int) -> NDArray[Any]:
     """scale·QKᵀ of one block with -inf where the mask hides a key."""
     scores: NDArray[Any] = dots * dots.dtype.type(scale)
     if causal:

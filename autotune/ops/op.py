@@ -18,6 +18,8 @@ from autotune.core.values import Value
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from autotune.ops.row_bounds import RowScale
+
 Arrays = dict[str, "NDArray[Any]"]
 
 LONGEST = 2**30
@@ -118,6 +120,7 @@ class Op(ABC):
     """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
     version: str = ""
     """Changes when a user's own reference does; the built-in ones are those of the package."""
+    has_hard_inputs: bool = False
     positive: tuple[str, ...] = ()
     """Those of the `scalars` that must be above 0."""
     error_factor: float
@@ -171,6 +174,10 @@ class Op(ABC):
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Inputs by tensor name, in the tensor's dtype and logical shape."""
 
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Inputs under which mistakes show that `inputs` may hide, where `has_hard_inputs`; else the same."""
+        return self.inputs(problem, seed)
+
     @abstractmethod
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """Outputs in float64, computed from exactly these inputs."""
@@ -189,6 +196,10 @@ class Op(ABC):
 
     def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:  # noqa: ARG002 - most ops have none
         """Absolute fp32 rounding, by output, that cancellation may leave even where the reference is exactly 0."""
+        return {}
+
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":  # noqa: ARG002
+        """How much rounding may change each row of a unit's outputs; empty where an output has one bound."""
         return {}
 
     @abstractmethod

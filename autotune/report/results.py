@@ -90,6 +90,8 @@ def _honesty(result: SearchResult) -> Iterator[str]:
         yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
     if result.executed != result.problem:
         yield f"executed and verified on the emulator as {result.executed}"
+    if result.best is not None and result.unexamined:
+        yield f"the winner was not examined on another problem and by the checker: {result.unexamined}"
     verification = None if result.best is None else result.best.measurement.verification
     if verification is not None and verification.units_checked < verification.units_total:
         yield f"compared {verification.units_checked} of {verification.units_total} independent parts of each result"

@@ -16,7 +16,7 @@ from autotune.core.measurement import Measurement, TimingKind, Version
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
-from autotune.store import claims, queries, recording, renewal
+from autotune.store import claims, queries, recording, rejecting, renewal
 from autotune.store.connections import reading, writing
 from autotune.store.json_lines import Line
 from autotune.store.location import shown
@@ -271,6 +271,11 @@ class Store:
         """
         with self.write() as session:
             return recording.name(session, measurement_id, spills=spills)
+
+    def reject(self, measurement_id: int, message: str) -> None:
+        """Make a candidate's ok records wrong results, and let the best of the others win where it was the winner."""
+        with self.write() as session:
+            rejecting.reject(session, measurement_id, message)
 
     def renew_winner(self, measurement_id: int, line: Line) -> bool:
         """Record what a re-check found of a winner: its machine code, or a later text of its family that gives it, too.

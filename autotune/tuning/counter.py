@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.cache import BuildCache
-from autotune.core.errors import BuildError, LaunchError
+from autotune.core.errors import BuildError, FaultFound, LaunchError
 from autotune.core.measurement import KernelResources
 from autotune.core.plan import LaunchPlan
 from autotune.emulator.building import build_emulator
@@ -30,7 +30,10 @@ class Counter:
         self._process = TracingProcess(LIMIT_S)
 
     def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
-        """`autotune.estimate.counting.count`, with its errors; BuildError once stopped, or when killed from outside."""
+        """`autotune.estimate.counting.count`, with its errors; BuildError once stopped, or when killed from outside.
+
+        FaultFound where the checker finds something wrong: a race is one even if the numbers were right.
+        """
         with self._lock:
             return count(self._trace, task, op, whole)
 
@@ -43,6 +46,12 @@ class Counter:
         self._process.close()
 
     def _trace(self, task: TraceTask) -> Traced:
+        traced = self._traced(task)
+        if traced.trace.findings and traced.trace.complete:
+            raise FaultFound(f"{traced.trace.findings[0]} (on {task.problem})")
+        return traced
+
+    def _traced(self, task: TraceTask) -> Traced:
         try:
             return self._process.trace(task)
         except TracerKilled:
@@ -71,6 +80,7 @@ class EstimateRequest:
         """Build traced, run, predict.
 
         Raises:
+            FaultFound: the traced run showed a race, or something else that is wrong.
             LaunchError: a traced run failed or took too long, or the machine code cannot be read or followed.
             CompileError: the traced build is refused.
             BuildError: the machinery failed.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import KernelResources, Timing
+from autotune.core.errors import FaultFound
+from autotune.core.measurement import KernelResources, Timing, Verification
 from autotune.core.problem import Problem
 from autotune.devices.messages import OpSource
 from autotune.estimate.fallback import estimate
@@ -36,6 +37,8 @@ class Job:
     resources: tuple[KernelResources, ...] = ()
     cubin: Path | None = None
     timing: Timing | None = None  # on the emulator: the estimate
+    verification: Verification | None = None  # on the emulator: once it is known to be right
+    fault: FaultFound | None = None  # what its traced run showed
     uncounted: str = ""  # why its work could not be counted
     done: threading.Event = field(default_factory=threading.Event)
     behind: "Job | None" = None  # whose run it shares, and whose record comes first

@@ -89,6 +89,10 @@ class Records:
         """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
         return self.store.name_winner(record_id, spills=spills)
 
+    def reject(self, record_id: int, message: str) -> None:
+        """Take back that a candidate is right: wherever it is recorded for this problem and device."""
+        self.store.reject(record_id, message)
+
     def keep_alive(self) -> None:
         """Tell other processes, now and then, that our claims still hold."""
         if time.monotonic() - self._last_beat > _HEARTBEAT_S:

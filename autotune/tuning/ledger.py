@@ -63,6 +63,12 @@ class Ledger:
         if entry.ms < math.inf and (self.best is None or entry.rank[:2] < self.best.rank[:2]):
             self.best = entry
 
+    def reject(self, entry: Entry) -> None:
+        """A candidate's measurement turned out to be another; `best` stays what it was during the search."""
+        self.outcomes[self._entries[entry.candidate].measurement.outcome] -= 1
+        self.outcomes += Counter({entry.measurement.outcome: 1})  # without those that count 0
+        self._entries[entry.candidate] = entry
+
     def get(self, candidate: Candidate) -> Entry | None:
         """What is known about a candidate."""
         return self._entries.get(candidate)

@@ -19,7 +19,7 @@ from autotune.compilers.machine_code import machine_code
 from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
-from autotune.core.errors import CompileError, LaunchError
+from autotune.core.errors import CompileError, FaultFound, LaunchError
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import Outcome
@@ -34,6 +34,7 @@ from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
+from autotune.tuning.room import Spent, enough_under_way
 
 RETIME_ROUNDS = 3
 
@@ -59,10 +60,12 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
-        self._lock = threading.Lock()  # guards the next four
+        self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
         self._build_seconds = 0.0
+        self._built_candidates = 0
+        self._judged_candidates = 0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
@@ -70,8 +73,12 @@ class Pipeline:
 
     @property
     def capacity(self) -> int:
-        """Builds on all cores, and a few candidates built ahead of the device."""
-        return self._pool.jobs + max(2, self._pool.jobs // 4)
+        """As many as keep the device busy: what is asked later is asked knowing more."""
+        with self._lock:
+            return enough_under_way(
+                self._pool.jobs, Spent(self._build_seconds, self._built_candidates),
+                Spent(self._lane.busy_seconds, self._judged_candidates),
+            )  # fmt: skip
 
     def submit(self, candidate: Candidate) -> None:
         """Render and begin to build.
@@ -145,6 +152,9 @@ class Pipeline:
     def _follow(self, job: Job, cubin: "Future[Artifact]") -> None:
         try:
             measurement = self._evaluate(job, cubin)
+            with self._lock:
+                self._built_candidates += 1
+                self._judged_candidates += measurement.device_seconds > 0.0
             if job.behind is not None:
                 job.behind.done.wait()
             self._results.put(Finished(job.source.candidate, job.source.hash, measurement))
@@ -163,28 +173,36 @@ class Pipeline:
             CancelledError: it was dropped.
             AutotuneError: the machinery failed, which is no candidate's fault.
         """
-        task, spec, plan = self._task, self._task.identity.spec, job.source.plan
         try:
-            cubin = self._built(job, building)
-            job.compiler, job.cubin = cubin.compiler, cubin.path
-            failure = static_failure(plan, cubin, spec)
-            if failure is not None:
-                return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
-            job.resources = kernel_resources(plan, cubin, spec)
-            job.machine_code = machine_code(cubin.path, plan, task.op.version)
-            if not task.emulated:
-                verdict, seconds = self._judge(job, cubin, plan)
-                return self._measurement(job, verdict, seconds, verdict.timing)
-            why = self._why_far_behind(job)
-            if why:
-                return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
-            source = task.render(job.source.candidate, task.executed)
-            emulated = self._built(job, self._build(EmulatorRequest(source)))
+            return self._evaluate_built(job, building)
+        except FaultFound as error:
+            return self._measurement(job, Verdict(Outcome.WRONG_RESULT, str(error), None, job.verification))
         except CompileError as error:
             return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
+
+    def _evaluate_built(self, job: Job, building: "Future[Artifact]") -> Measurement:
+        task, spec, plan = self._task, self._task.identity.spec, job.source.plan
+        cubin = self._built(job, building)
+        job.compiler, job.cubin = cubin.compiler, cubin.path
+        failure = static_failure(plan, cubin, spec)
+        if failure is not None:
+            return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
+        job.resources = kernel_resources(plan, cubin, spec)
+        job.machine_code = machine_code(cubin.path, plan, task.op.version)
+        if not task.emulated:
+            verdict, seconds = self._judge(job, cubin, plan)
+            return self._measurement(job, verdict, seconds, verdict.timing)
+        why = self._why_far_behind(job)
+        if why:
+            return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
+        source = task.render(job.source.candidate, task.executed)
+        emulated = self._built(job, self._build(EmulatorRequest(source)))
         verdict, seconds = self._judge(job, emulated, source.plan)
         if verdict.outcome is not Outcome.OK:
             return self._measurement(job, verdict, seconds, verdict.timing)
+        job.verification = verdict.verification
+        if job.fault is not None:
+            raise job.fault
         if job.timing is None:
             self._estimate(job)
         said = "; ".join(filter(None, (verdict.message, job.uncounted)))
@@ -198,13 +216,21 @@ class Pipeline:
         if least > limit:
             job.timing = self._task.fallback(job)
             return f"its operations alone take {least:.4g} ms in fp32, slower than {limit:.4g} ms"
-        timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
+        try:
+            timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
+        except FaultFound as error:  # wrong numbers say more than a race: it is executed first
+            job.fault = error
+            return ""
         if timing.counted and timing.median_ms > limit:
             return f"estimated at {timing.median_ms:.4g} ms, slower than {limit:.4g} ms"
         return ""
 
     def _estimate(self, job: Job) -> Timing:
-        """The modelled time, from then on the job's; where its work cannot be counted one that says so."""
+        """The modelled time, from then on the job's; where its work cannot be counted one that says so.
+
+        Raises:
+            FaultFound: the traced run showed something wrong.
+        """
         request = self._task.estimate_request(job, self._counter)
         try:
             if request is None:

@@ -124,6 +124,23 @@ def test_accumulators_want_a_fence(cache: BuildCache) -> None:
         SmallKernel(code, cache, threads=128, smem=4096)(seen=np.zeros(512, np.float32))
 
 
+@pytest.mark.parametrize("at", ["{-8, 0}", "{0, -1}"])
+@pytest.mark.parametrize("how", ["tensor_store", "tensor_add"])
+def test_stores_begin_within_the_tensor_or_behind_it(how: str, at: str, cache: BuildCache) -> None:
+    """A load may begin before the tensor, a store may not: an H200 stops there."""
+    body = f"""#include "common/ptx/shared_address.cuh"
+#include "common/ptx/tensor_copy.cuh"
+extern __shared__ __align__(1024) unsigned char memory[];
+extern "C" __global__ void test(float*, const __grid_constant__ TensorMap map)
+{{
+    if (threadIdx.x == 0) {how}(map, {at}, shared_address(memory));
+}}
+"""
+    described = TensorMapArg("x_map", "x", 0, "fp32", (64, 16), (1, 64), (32, 8), 128, "output")
+    with pytest.raises(LaunchError, match=f"{how}: coordinate . is -.; an H200 ends with an illegal instruction"):
+        SmallKernel(body, cache, smem=4096, maps=[described])(x=np.zeros(1024, np.float32))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -58,6 +58,8 @@ void prepare(Worker& worker, Launch& launch) {
   block.kernel = launch.entry->call;
   block.arguments = launch.arguments;
   block.worker = &worker;
+  block.warp_order = Order::make(launch.order_seed, block.threads_total / 32);
+  block.lane_order = Order::make(launch.order_seed, 32);
   block.current = &current;
   EMULATOR_TRACED(trace::prepare(worker, launch);)
 }

@@ -33,10 +33,17 @@ void end_gathering(Block& block) {
   block.ready.take_all(together);
 }
 
+// Which thread is the place-th to be started: warp by warp, lane by lane, both in the launch's order.
+unsigned to_start(const Block& block, unsigned place) {
+  unsigned whole = block.threads_total / 32 * 32;
+  if (place >= whole) return place;
+  return static_cast<unsigned>(32 * block.warp_order[place / 32] + block.lane_order[place % 32]);
+}
+
 // The next thread that can run, with a stack; null if there is none.
 Thread* next_thread(Block& block, Stack* reuse) {
   if (block.threads_started < block.threads_total) {
-    Thread* thread = &block.threads[block.threads_started++];
+    Thread* thread = &block.threads[to_start(block, block.threads_started++)];
     thread->stack = reuse ? reuse : block.worker->stacks.take();
     return thread;
   }

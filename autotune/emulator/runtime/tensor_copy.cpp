@@ -237,6 +237,8 @@ void bulk_load(uintptr_t to, const void* from, int bytes, uintptr_t barrier) {
 void tensor_store(const void* map, const int* at, int rank, uintptr_t from, bool adds) {
   EMULATOR_CALLED_FROM_HERE;
   const char* what = adds ? "tensor_add" : "tensor_store";
+  for (int i = 0; i < rank; ++i)
+    if (at[i] < 0) fail_here("%s: coordinate %d is %d; an H200 ends with an illegal instruction there", what, i, at[i]);
   begin_store(box_of(map, at, rank, what), from, adds, what);
 }
 

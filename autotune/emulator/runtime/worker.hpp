@@ -68,6 +68,8 @@ struct Launch {
   const void* arguments;
   dim3 grid, block;
   size_t shared_bytes;
+  uint64_t order_seed = 0;
+  Order block_order{1, 0, 1};
   std::atomic<uint64_t> next_block{0};
   std::atomic<bool> stopped{false};  // a worker failed
   Result* result;

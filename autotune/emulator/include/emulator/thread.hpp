@@ -43,6 +43,33 @@ struct Thread {
 #endif
 };
 
+// A permutation of `count` numbers that a seed picks; seed 0 picks the identity.
+struct Order {
+  uint64_t step, shift, count;
+
+  static Order make(uint64_t seed, uint64_t count) {
+    Order order{1, 0, count};
+    if (seed == 0 || count < 2) return order;
+    uint64_t mixed = (seed + count) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 29;
+    order.shift = (mixed >> 20) % count;
+    order.step = (mixed & 0xfffff) % count + 1;
+    while (gcd(order.step, count) != 1) ++order.step;
+    return order;
+  }
+  uint64_t operator[](uint64_t place) const { return (place % count * step + shift) % count; }
+
+ private:
+  static uint64_t gcd(uint64_t a, uint64_t b) {
+    while (b) {
+      uint64_t rest = a % b;
+      a = b;
+      b = rest;
+    }
+    return a;
+  }
+};
+
 // First in, first out.
 struct Queue {
   Thread* first;
@@ -100,6 +127,7 @@ struct Block {
   dim3 dim, grid;
   unsigned threads_total;
   unsigned threads_started;
+  Order warp_order, lane_order;  // in which they are started
   unsigned threads_alive;
   Thread* threads;
   Warp* warps;
