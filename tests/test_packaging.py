@@ -55,7 +55,7 @@ def test_metadata(wheel: Path) -> None:
 def test_the_version_is_stated_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in project["project"]
-    assert project["tool"]["hatch"]["version"]["path"] == "autotune/__init__.py"
+    assert project["tool"]["hatch"]["version"]["path"] == "autotune/core/version.py"
 
 
 def make(*arguments: str, path: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:

@@ -97,7 +97,7 @@ def test_a_configuration_that_is_not_valid_is_no_exact_answer(tmp_path: Path) ->
         store.record(H200, FORWARD, make_candidate("flash_mma", family.hash, missing), SOURCE, ok(0.0005))
     found = autotune.best("forward", device="h200", db=path)
     assert found.origin == "shipped"
-    assert Space(family, FORWARD, gpu("h200")).contains(found.candidate.config)
+    assert Space(found.template, FORWARD, gpu("h200")).contains(found.candidate.config)
 
 
 def test_a_configuration_that_breaks_a_constraint_is_not_rendered(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_the_bound_is_hardly_wider_than_that_of_plain_fp32(op: str, causal: bool
     problem = get_op(op).problem(B=1, NH=1, T=150, T_kv=200, HS=64, dtype="fp32", causal=causal)
     (unit,) = expect(get_op(op), problem, seed=1).units
     assert unit.bounds.keys() == {"full", "tf32x3"}
-    assert unit.bound == unit.bounds["full"]
+    assert unit.bound is unit.bounds["full"]
     for name, plain in unit.bounds["full"].items():
-        assert 0.99 * plain < unit.bounds["tf32x3"][name] < 2 * plain
+        assert 0.99 * np.median(plain) < np.median(unit.bounds["tf32x3"][name]) < 2 * np.median(plain)
 
 
 @pytest.mark.parametrize("op", ["forward", "backward"])
@@ -66,7 +66,7 @@ def test_attention_with_single_products_is_far_outside_it(op: str, monkeypatch: 
     monkeypatch.setattr("autotune.ops.attention_reference._PRODUCTS", {"full": np.matmul, "tf32x3": single})
     got = get_op(op).approximate(problem, get_op(op).inputs(problem, 1), "tf32x3")
     for name, reference in unit.reference.items():
-        assert np.abs(got[name] - reference).max() > 10 * unit.bounds["tf32x3"][name], name
+        assert np.abs(got[name] - reference).max() > 5 * np.median(unit.bounds["tf32x3"][name]), name
 
 
 def test_16_bit_problems_have_one_bound() -> None:
