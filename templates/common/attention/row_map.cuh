@@ -57,3 +57,26 @@ __device__ __forceinline__ void copy_packed_rows(unsigned char* tile, const View
         }
     }
 }
+
+/// Writes the first ROWS rows of a tile to rows of `tensor` from `first` on, those that exist. Called by THREADS
+/// neighbouring threads, the first of them a multiple of THREADS.
+template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
+__device__ __forceinline__ void write_mapped_rows(const View<T, 4>& tensor, const RowMap<PACKED>& map, int batch, int first,
+                                                  const unsigned char* tile)
+{
+    const bool vectors = allows_vectors<8>(tensor);
+#pragma unroll 4
+    for (int i = threadIdx.x % THREADS; i < ROWS * Tile::CHUNKS; i += THREADS) {
+        const int row = i / Tile::CHUNKS;
+        const int chunk = i % Tile::CHUNKS;
+        if (first + row >= map.count) break;
+        const unsigned char* const part = tile + Tile::offset(row, chunk);
+        T* const result = map.at(tensor, batch, first + row) + chunk * 8 * tensor.stride[3];
+        if (vectors) {  // as one word: of a vector of elements the compiler makes a store each
+            *reinterpret_cast<uint4*>(result) = *reinterpret_cast<const uint4*>(part);
+        } else {
+#pragma unroll
+            for (int e = 0; e < 8; ++e) result[e * tensor.stride[3]] = reinterpret_cast<const T*>(part)[e];
+        }
+    }
+}

@@ -23,6 +23,23 @@ __device__ __forceinline__ void place_rows(unsigned char* tile, int row, const f
             }
 }
 
+/// The same from the tile's first row on, with a factor a row of the lane, for sharer number `part`.
+template <class T, class Tile, int SHARERS, int M, int N>
+__device__ __forceinline__ void place_scaled_rows(unsigned char* tile, const float (&x)[M][N][4],
+                                                  const float (&factor)[2 * M], int part)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r)
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const float(&pair)[4] = x[r / 2][n];
+            const uint32_t both = pack<T>(pair[r % 2 * 2] * factor[r], pair[r % 2 * 2 + 1] * factor[r]);
+            const int chunk = 2 * part + nth_piece<SHARERS>(n);
+            *reinterpret_cast<uint32_t*>(tile + Tile::offset(8 * r + lane / 4, chunk) + lane % 4 * 4) = both;
+        }
+}
+
 /// Four lanes exchange four words each: lane q of them gets word q of lane j as word j.
 __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
 {
