@@ -26,7 +26,7 @@ search: $(BASE)
 	$(BIN)/autotune search $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 setup: $(BASE)
 

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import AutotuneError, DeviceMissing
 from autotune.core.problem import Problem
 from autotune.devices.factory import CudaOpener
 from autotune.gpus.present import present_gpu
 from autotune.ladder.shared_worker import SharedWorker
-from autotune.ladder.torch_peers import dtype_of
 from autotune.ladder.warm import warm
 from autotune.ops.registry import get_op
 from autotune.store import Store, open_store
@@ -123,7 +123,7 @@ def compare_all(wanted: Sequence[Problem], db: str) -> tuple[list[dict[str, Any]
 
 
 def _inputs(torch: Any, problem: Problem) -> dict[str, Any]:
-    dtype = dtype_of(torch, problem.dtype)
+    dtype = torch_dtype(torch, problem.dtype)
     named = {}
     for tensor in get_op("matmul").tensors(problem):
         if tensor.role == "input":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.plan import Launch, LaunchPlan, Zero, pack_arguments
+from autotune.devices.driver_maps import encode_tensor_map
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_…
@@ -77,7 +78,7 @@ def _run(driver: Driver, plan: LaunchPlan, images: dict[str, bytes], cubin: byte
             address = ctypes.c_uint64(addresses[step.buffer])
             driver.call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(nbytes))
         else:
-            driver.launch(module, step, pack_arguments(step.args, addresses))
+            driver.launch(module, step, pack_arguments(step.args, addresses, encode_tensor_map))
 
 
 if __name__ == "__main__":

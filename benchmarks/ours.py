@@ -13,10 +13,10 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool
+from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import UsageError
 from autotune.core.plan import TensorSpec
 from autotune.devices.cuda import CudaDevice
-from autotune.ladder.torch_peers import dtype_of
 from autotune.ops.registry import get_op
 
 
@@ -37,7 +37,7 @@ def outputs_of(found: Best) -> dict[str, torch.Tensor]:
 
 
 def _empty(tensor: TensorSpec) -> torch.Tensor:
-    storage = torch.full((tensor.extent,), float("nan"), dtype=dtype_of(torch, tensor.dtype), device="cuda")
+    storage = torch.full((tensor.extent,), float("nan"), dtype=torch_dtype(torch, tensor.dtype), device="cuda")
     return storage.as_strided(tensor.shape, tensor.strides, tensor.offset)
 
 
@@ -87,7 +87,7 @@ def _copy_in(
         if spec.role == "input":
             if spec.storage not in storages:
                 nbytes = next(b for b in found.plan.buffers if b.name == spec.storage)
-                storages[spec.storage] = torch.zeros(nbytes.elements, dtype=dtype_of(torch, spec.dtype))
+                storages[spec.storage] = torch.zeros(nbytes.elements, dtype=torch_dtype(torch, spec.dtype))
             storages[spec.storage].as_strided(spec.shape, spec.strides, spec.offset).copy_(tensors[name])
     for storage, values in storages.items():
         device.upload(storage, _numpy(values))
@@ -98,7 +98,7 @@ def _copy_out(device: CudaDevice, specs: Mapping[str, TensorSpec]) -> dict[str, 
     for name, spec in specs.items():
         if spec.role == "output":
             raw = torch.from_numpy(device.download(spec.storage).view("uint8"))
-            whole = raw.view(dtype_of(torch, spec.dtype)).cuda()
+            whole = raw.view(torch_dtype(torch, spec.dtype)).cuda()
             results[name] = whole.as_strided(spec.shape, spec.strides, spec.offset)
     return results
 

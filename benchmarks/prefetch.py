@@ -12,7 +12,7 @@ from autotune.core.problem import Problem
 from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Prepare
 from autotune.ladder.shared_worker import SharedWorker
-from autotune.ops.expected import expect, save
+from autotune.ops.expected import expectations, save
 from autotune.ops.registry import get_op
 
 _AHEAD = 3  # finished or under way for each process: what they keep in the temporary folder stays bounded
@@ -101,5 +101,5 @@ def _yield_to_others() -> None:
 
 def _make(problem: Problem, seed: int, path: Path) -> Path:
     with path.open("wb+") as file:
-        save(expect(get_op(problem.op), problem, seed), file)
+        save(expectations(get_op(problem.op), problem, seed), file)
     return path

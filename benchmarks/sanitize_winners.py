@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.answers.best import Best
-from autotune.answers.export_text import compile_line, export_text
+from autotune.answers.export_text import export_text
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.problem import Problem
 from autotune.families.template import find_template
@@ -130,8 +130,9 @@ def build(subject: Subject, folder: Path) -> Path:
         subprocess.CalledProcessError: nvcc refuses it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "program.cu").write_text(program_text(subject), encoding="utf-8")
-    command = compile_line("program.cu", subject.line.identity.spec.arch, main=True).split()
+    text = program_text(subject)
+    (folder / "program.cu").write_text(text, encoding="utf-8")
+    command = text.partition("// compile: ")[2].partition("\n")[0].split()
     nvcc = str(find_nvcc(subject.line.identity.spec.arch).path.absolute())
     subprocess.run([nvcc, *command[1:], "-lineinfo"], cwd=folder, check=True, capture_output=True, text=True)
     return folder / "program"

@@ -24,6 +24,7 @@ from pathlib import Path
 from autotune.core.errors import AutotuneError
 from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
 from autotune.families.template import builtin_templates
+from autotune.gpus.identity import DeviceName, parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
 from autotune.ladder.warm import warm
@@ -84,12 +85,12 @@ class Campaign:
     @contextmanager
     def _warmed(self) -> Iterator[None]:
         """Begin to build what groups' first rows will ask for, a few at a time."""
-        if isinstance(self.opener, CpuOpener):  # no core is idle meanwhile
+        if self.opener.estimates:  # no core is idle meanwhile
             yield
             return
         firsts = {(row.group, row.full_precision): row for row in reversed(self.rows)}
         searches = [(subject_of(row, self.families), row.problem) for row in reversed(firsts.values())]
-        spec = present_gpu(self.opener.index if isinstance(self.opener, CudaOpener) else 0) or gpu("h200")
+        spec = present_gpu(self.opener.gpu_index or 0) or gpu("h200")
         with warm(searches, spec, replace(self.options, jobs=_WARMING)):
             yield
 
@@ -188,7 +189,7 @@ def has_winner(store: Store, row: Row, device: str) -> bool:
     if record is None:
         return False
     today = {template.name: template.hash for template in builtin_templates(row.problem.op)}
-    ended = record.stage == "final" or device.startswith("cpu:")
+    ended = record.stage == "final" or parse_device(device).kind == "cpu"
     return ended and today.get(record.candidate.template) == record.candidate.template_hash
 
 
@@ -245,8 +246,8 @@ def _name(opener: DeviceOpener) -> str:
         AutotuneError: there is no such GPU.
     """
     if isinstance(opener, CpuOpener):
-        return f"cpu:{opener.spec.name}"
-    present = present_gpu(opener.index if isinstance(opener, CudaOpener) else 0)
+        return str(DeviceName("cpu", opener.spec.name))
+    present = present_gpu(opener.gpu_index or 0)
     if present is None:
         raise AutotuneError("there is no NVIDIA GPU here; --device cpu uses the emulator")
     return present.name

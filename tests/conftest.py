@@ -1,6 +1,9 @@
-"""A build cache for each file; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
+"""One build cache a session; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
 
 import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +13,26 @@ from autotune.gpus.present import present_gpu
 pytest_plugins = ("tests.small_templates",)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    """Of its own, so that every binary is really built."""
-    return BuildCache(tmp_path_factory.mktemp("cache"))
+@pytest.fixture(scope="session", autouse=True)
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of all builds, those of child processes and of all workers of pytest-xdist included.
+
+    It begins empty, so that every binary is really built, once; entries are found by content. `AUTOTUNE_CACHE` names
+    one that is kept from one session to the next.
+    """
+    given = os.environ.get("AUTOTUNE_CACHE")
+    base = tmp_path_factory.getbasetemp()
+    alone = "PYTEST_XDIST_WORKER" not in os.environ  # a worker's own folder lies in that of the session
+    folder = Path(given) if given else (base if alone else base.parent) / "builds"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def cache(shared_cache: Path) -> BuildCache:
+    """The session's builds. A test that counts builds makes a cache of its own."""
+    return BuildCache(shared_cache)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,6 +19,7 @@ from autotune.core.errors import DeviceMissing, LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.protocol import Device, TimingBudget
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.known import gpu
@@ -276,7 +277,7 @@ class PythonDevice:
 
 
 @dataclass(frozen=True)
-class PythonOpener:
+class PythonOpener(DeviceOpener):
     kind: str = "cpu"
 
     def open(self) -> Device:
@@ -285,7 +286,7 @@ class PythonOpener:
 
 
 @dataclass(frozen=True)
-class MissingOpener:
+class MissingOpener(DeviceOpener):
     def open(self) -> Device:
         raise DeviceMissing("no such device here")
 

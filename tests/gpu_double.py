@@ -15,6 +15,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.protocol import Device, TimingBudget
 from tests.device_doubles import PythonDevice, PythonProgram, right
 
@@ -69,7 +70,7 @@ class GpuDouble(PythonDevice):
 
 
 @dataclass(frozen=True)
-class GpuDoubleOpener:
+class GpuDoubleOpener(DeviceOpener):
     problem: Problem
     log: Path
 

@@ -1,11 +1,19 @@
-"""A search to be killed: `python -m tests.interrupted_search DATABASE LOG TRIALS SECONDS_A_CANDIDATE`.
+"""A search to be killed: `python -m tests.interrupted_search DATABASE LOG TRIALS SECONDS_A_CANDIDATE [GO]`.
 
-Writes each candidate it evaluates to LOG and, at the end, why it stopped and the winner's X to stdout.
+Writes each candidate it evaluates to LOG and, at the end, why it stopped and the winner's X to stdout. With `inf`
+seconds the first candidate is never done; LOG.begun then says that it has begun, LOG.interrupted that an interrupt was
+taken and did not end the search. GO is a file that is waited for once everything is ready, as LOG.ready-PID says.
 """
 
+import math
+import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import cast
 
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement
@@ -16,11 +24,15 @@ from autotune.tuning.joint_space import Families
 from autotune.tuning.session import Options, Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
+Handler = Callable[[int, FrameType | None], object]
+
 
 def main() -> None:
     database, log, trials, seconds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 
     def measure(candidate: Candidate) -> Measurement:
+        if math.isinf(seconds):
+            never_end(log)
         time.sleep(seconds)
         with log.open("a") as file:
             file.write(f"{candidate}\n")
@@ -35,9 +47,27 @@ def main() -> None:
             families, Records(store, IDENTITY, PROBLEM), FunctionEvaluator(measure, 4, known), Clock(Budget(trials)),
             Options(trials), estimated=False,
         )  # fmt: skip
+        for go in map(Path, sys.argv[5:]):
+            Path(f"{log}.ready-{os.getpid()}").touch()
+            while not go.exists():
+                time.sleep(0.01)
         findings = session.run()
     winner = findings.ranked[0].candidate.config["X"] if findings.ranked else None
     sys.stdout.write(f"{findings.engine.stopped} {findings.resumed} {winner}\n")
+
+
+def never_end(log: Path) -> None:
+    """Until an exception. The search's own handler of SIGINT is asked first."""
+    handle = cast(Handler, signal.getsignal(signal.SIGINT))
+
+    def taken(number: int, frame: FrameType | None) -> None:
+        handle(number, frame)
+        Path(f"{log}.interrupted").touch()
+
+    signal.signal(signal.SIGINT, taken)
+    Path(f"{log}.begun").touch()
+    while True:
+        time.sleep(60)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Test doubles of a search: spaces made of Python lists, an evaluator and a device that are Python functions."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from autotune.tuning.evaluator import Finished, Load
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families, Family
 from autotune.tuning.ledger import Ledger
+from autotune.tuning.listed import ListedSpace
 from autotune.tuning.loop import Engine
 from autotune.tuning.samplers import make_strategy
 
@@ -27,29 +28,13 @@ IDENTITY = DeviceIdentity("cuda", gpu("h200"))
 PROBLEM = get_op("forward").problem(T=64)
 
 
-class ListSpace:
+class ListSpace(ListedSpace):
     """A space whose valid configurations are those that pass a Python predicate."""
 
     def __init__(self, parameters: Mapping[str, Sequence[Value]], valid: Callable[[Config], bool]) -> None:
         names = list(parameters)
-        every = [dict(zip(names, values, strict=True)) for values in itertools.product(*parameters.values())]
-        self._valid = [config for config in every if valid(config)]
-
-    @property
-    def size(self) -> int:
-        return len(self._valid)
-
-    def contains(self, config: Config) -> bool:
-        return dict(config) in self._valid
-
-    def configs(self) -> Iterator[dict[str, Value]]:
-        return iter(self._valid)
-
-    def sample(self, rng: np.random.Generator) -> dict[str, Value]:
-        return self._valid[int(rng.integers(self.size))]
-
-    def starts(self) -> list[dict[str, Value]]:
-        return self._valid[:1]
+        every = (dict(zip(names, values, strict=True)) for values in itertools.product(*parameters.values()))
+        super().__init__(parameters, filter(valid, every))
 
     def why_not(self, config: Config) -> str | None:
         return None if self.contains(config) else "the predicate says no"

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import UsageError
-from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorSpec, ViewArg
-from autotune.core.values import DTYPE_SIZE
+from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorMapArg, TensorSpec, ViewArg
 from autotune.ops.op import contiguous
 
-_TORCH = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32", "torch.int32": "int32"}
-_TYPESTR = {"<f2": "fp16", "<f4": "fp32", "<i4": "int32"}
+_TORCH = {f"torch.{dtype.library}": name for name, dtype in DTYPES.items()}
+_TYPESTR = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr is not None}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def describe(array: Any) -> DeviceArray:
     dtype = _named(_TYPESTR, interface["typestr"])
     shape = tuple(interface["shape"])
     nbytes = interface.get("strides")
-    strides = contiguous(shape) if nbytes is None else tuple(s // DTYPE_SIZE[dtype] for s in nbytes)
+    strides = contiguous(shape) if nbytes is None else tuple(s // DTYPES[dtype].size for s in nbytes)
     return DeviceArray(int(interface["data"][0]), shape, strides, dtype)
 
 
@@ -74,6 +74,9 @@ def _bind_step(step: Step, tensors: Mapping[str, TensorSpec], arrays: Mapping[st
 def _bind_arg(arg: Arg, tensors: Mapping[str, TensorSpec], arrays: Mapping[str, DeviceArray]) -> Arg:
     if isinstance(arg, ViewArg):
         return replace(arg, storage=arg.name, offset=0, strides=arrays[arg.name].strides)
+    if isinstance(arg, TensorMapArg) and arg.role != "workspace":
+        strides = tuple(arrays[arg.name].strides[axis] * step for axis, step in arg.axes)
+        return replace(arg, storage=arg.name, offset=0, strides=strides)
     if isinstance(arg, PointerArg) and arg.role != "workspace":
         if arrays[arg.name].strides != tensors[arg.name].strides:
             raise UsageError(

@@ -33,6 +33,7 @@ class Best:
     problem: Problem
     device: DeviceSpec
     candidate: Candidate
+    template: "Template" = field(repr=False, compare=False)
     found: Problem | None = None  # the problem that was tuned; None for a default
     found_on: str | None = None  # the device, as records name it: "h200", "cpu:h200"
     origin: Literal["own", "shipped", "template"] = "template"
@@ -40,11 +41,9 @@ class Best:
     driver: str = ""  # what it was measured with; empty where unknown or not involved
     compiler: str = ""
     remarks: tuple[str, ...] = ()
-    template: "Template | None" = field(default=None, repr=False, compare=False)
 
     @property
     def config(self) -> dict[str, Value]:
-        """Parameter values by name."""
         return self.candidate.config
 
     @property
@@ -71,7 +70,6 @@ class Best:
         from autotune.families.render import render
         from autotune.families.space import Space
 
-        assert self.template is not None  # only tests make one without
         why = Space(self.template, self.problem, self.device).why_not(self.config)
         if why is not None:
             raise UsageError(f"the record of {self.candidate} is not valid: {why}; name another database")
@@ -87,7 +85,6 @@ class Best:
         """How the candidate multiplies, and whether repeats give identical bits."""
         from autotune.families.traits import traits_of
 
-        assert self.template is not None
         return traits_of(self.template, self.problem, self.config, self.device)
 
     @cached_property

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from autotune.core.errors import BuildError
-from autotune.core.model_version import MODEL, model_of
+from autotune.core.model_version import MODEL, UNCOUNTED_DRIVER, model_of
 
 
 def differences(driver: str, compiler: str) -> Iterator[str]:
@@ -24,7 +24,9 @@ def differences(driver: str, compiler: str) -> Iterator[str]:
 
 def older_estimate(driver: str) -> Iterator[str]:
     """A sentence on an estimate that an older model made; `driver` as its record has it."""
-    if model_of(driver) < MODEL:
+    if driver == UNCOUNTED_DRIVER:
+        yield "its work could not be counted: the time is a roofline's figure, which compares with no other"
+    elif model_of(driver) < MODEL:
         yield f"estimated by model {model_of(driver)}, an older one than {MODEL}: search again for new figures"
 
 

@@ -43,7 +43,6 @@ class Exported:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
@@ -93,7 +92,7 @@ def _exported(found: Best, path: Path, main: bool, notes: tuple[str, ...]) -> Ex
         path=str(path), op=found.problem.op, problem=found.problem.fields, device=found.device.name,
         template=found.candidate.template, config=found.config, **found.traits.to_json(),
         answer=found.answer, kind=found.kind, ms=found.ms, found_ms=found.found_ms, found_for=found.found_for,
-        source_hash=found.source.hash, main=main, compile=compile_line(str(path), found.device.arch, main), notes=notes,
+        source_hash=found.source.hash, main=main, compile=compile_line(found, str(path), main), notes=notes,
     )  # fmt: skip
 
 

@@ -5,22 +5,23 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from jinja2.meta import find_undeclared_variables
 
-from autotune.answers.cpp_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_expressions import Code, Known, NotInCpp, largest, text, to_cpp
+from autotune.answers.export_maps import MapCode, shape_in_cpp
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE
-from autotune.families.expressions import Expression, make_environment
-from autotune.families.frontmatter import LaunchSpec, Workspace, ZeroSpec
-from autotune.families.render import CTYPES
+from autotune.families.cpp_parameters import parameter_lists
+from autotune.families.expressions import CUDA_TEXT, Expression
+from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace, ZeroSpec
+from autotune.families.limits import MAX_BLOCK, MAX_GRID
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
@@ -28,9 +29,6 @@ from autotune.ops.op import Op
 
 _STATIC_SMEM = 48 * 1024
 """Dynamic shared memory that needs no attribute."""
-
-_ENVIRONMENT = make_environment()
-_CTYPES: Mapping[str, str] = {**CTYPES, "fp64": "double", "int32": "int"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Parameter:
     def declaration(self) -> str:
         """As in the launcher's signature."""
         const = "const " if self.spec.role == "input" else ""
-        pointer = f"{const}{ctype(self.spec.dtype)}* {self.spec.name}"
+        pointer = f"{const}{DTYPES[self.spec.dtype].ctype}* {self.spec.name}"
         return f"{pointer}, const long long* {self.spec.name}_strides" if self.strided else pointer
 
 
@@ -71,17 +69,22 @@ class LaunchCode:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What must hold before anything is launched, in C++, and what to say where it does not: a format of `printf` and
+    what goes into it."""
+
+    condition: str
+    complaint: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ZeroCode:
     """Memory set to zero: scratch by name, or the output tensors that live in a storage."""
 
     scratch: str | None
     tensors: tuple[Parameter, ...]
     condition: str | None
-
-
-def ctype(dtype: str) -> str:
-    """C++ element type."""
-    return _CTYPES[dtype]
 
 
 class Launcher:
@@ -106,7 +109,7 @@ class Launcher:
 
     def _rendered_names(self) -> set[str]:
         """Names the body was rendered with, those behind derived ones included."""
-        names = set(find_undeclared_variables(_ENVIRONMENT.parse(self._template.body)))
+        names = set(find_undeclared_variables(CUDA_TEXT.parse(self._template.body)))
         for name, expression in reversed(self._template.front.derived):
             if name in names:
                 names |= expression.names
@@ -119,6 +122,8 @@ class Launcher:
         for name, expression in front.derived:
             self._names[name] = _lazily(expression, self._names)
         self.views: dict[str, str] = {}  # C++ value -> name
+        self.maps: dict[str, MapCode] = {}  # by name
+        self._limits: list[Check] = []
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
         self.checks = tuple(self._checks())
@@ -137,16 +142,17 @@ class Launcher:
         return holds.text if isinstance(holds, Code) else None
 
     def _scratch(self, workspace: Workspace) -> Scratch:
-        dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+        dtype = DTYPES[self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype]
         sizes = [self._cpp(size) for size in workspace.shape]
         factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
-        return Scratch(workspace.name, ctype(dtype), " * ".join([str(DTYPE_SIZE[dtype]), *factors]))
+        return Scratch(workspace.name, dtype.ctype, " * ".join([str(dtype.size), *factors]))
 
     def _step(self, step: LaunchSpec | ZeroSpec) -> LaunchCode | ZeroCode:
         if isinstance(step, ZeroSpec):
             return self._zero(step)
         smem = self._cpp(step.smem)
-        types = parameter_types(self._source.body, step.kernel, len(step.args))
+        types = self._parameter_types(step)
+        self._limits += self._limits_of(step, smem)
         return LaunchCode(
             kernel=step.kernel,
             grid=self._sizes(step.grid),
@@ -155,6 +161,20 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
+        )
+
+    def _parameter_types(self, step: LaunchSpec) -> list[str]:
+        """Declared types of the kernel's parameters.
+
+        Raises:
+            TemplateError: no definition of it is seen that takes so many.
+        """
+        for parameters in parameter_lists(step.kernel, self._source.body, self._source.includes):
+            if len(parameters) == len(step.args):
+                return [parameter.type for parameter in parameters]
+        raise TemplateError(
+            f"{self._template.path}: cannot export a launch of {step.kernel}: no definition with {len(step.args)} "
+            "parameters is seen in the source; write it out where a macro makes it"
         )
 
     def _zero(self, step: ZeroSpec) -> ZeroCode:
@@ -175,6 +195,10 @@ class Launcher:
     def _argument(self, argument: str, declared: str) -> str:
         if argument.endswith(".view"):
             return self._view(argument.removesuffix(".view"), declared)
+        for spec in self._template.front.tensor_maps:
+            if spec.name == argument:
+                self.maps[argument] = self._map(spec)
+                return argument
         if argument in self._tensors:
             return self._pointer(argument, declared)
         if argument in self._op.scalars(self._problem) or any(s.name == argument for s in self.scratch):
@@ -190,6 +214,35 @@ class Launcher:
             self.views[value] = f"{name}_view" + ("" if f"{name}_view" not in self.views.values() else "_2")
         return self.views[value]
 
+    def _map(self, spec: TensorMapSpec) -> MapCode:
+        workspace = next((w for w in self._template.front.workspaces if w.name == spec.tensor), None)
+        if workspace is not None:
+            sizes = [self._cpp(size) for size in workspace.shape]
+            shape = tuple(text(size) for size in sizes)
+            dtype = self._problem.dtype if workspace.dtype == "dtype" else workspace.dtype
+            factors = [size.within(1) if isinstance(size, Code) else str(size) for size in sizes]
+            strides = tuple(" * ".join(factors[axis + 1 :]) or "1" for axis in range(len(shape)))
+        else:
+            found = shape_in_cpp(self._op, self._problem, spec.tensor, self.sizes)
+            if found is None:
+                raise NotInCpp(f"the shape of {spec.tensor} has no C++ form")
+            shape, dtype = found, self._tensors[spec.tensor].dtype
+            strides = tuple(f"{spec.tensor}_strides[{axis}]" for axis in range(len(shape)))
+        axes = spec.axes or tuple(MapAxis(axis) for axis in reversed(range(len(shape))))
+        dimensions = [self._dimension(axis, shape[axis.axis], strides[axis.axis]) for axis in axes]
+        extents, apart = (tuple(values) for values in zip(*dimensions, strict=True))
+        box = [text(self._cpp(size)) for size in spec.box]
+        swizzle = int(text(self._cpp(spec.swizzle)))
+        return MapCode(spec.name, spec.tensor, dtype, extents, apart, (*box, *["1"] * (len(axes) - len(box))), swizzle)
+
+    def _dimension(self, axis: MapAxis, extent: str, stride: str) -> tuple[str, str]:
+        """A map's dimension: its extent and its stride."""
+        if axis.by is None:
+            return extent, stride
+        by = self._cpp(axis.by)
+        factor = by.within(0) if isinstance(by, Code) else str(by)
+        return (text(by), stride) if axis.part == "%" else (f"{extent} / {factor}", f"{stride} * {factor}")
+
     def _pointer(self, name: str, declared: str) -> str:
         """The tensor's pointer; a kernel that declares an input without const gets it so."""
         drops_const = self._tensors[name].role == "input" and not declared.startswith("const ")
@@ -201,10 +254,12 @@ class Launcher:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Tensors in the op's order; those that some kernel takes as a view are strided."""
-        steps = self._template.front.steps
-        views = {a for step in steps if isinstance(step, LaunchSpec) for a in step.args if a.endswith(".view")}
-        return tuple(Parameter(tensor, f"{name}.view" in views) for name, tensor in self._tensors.items())
+        """Tensors in the op's order; those that some kernel takes as a view or a tensor map are strided."""
+        front = self._template.front
+        mapped = {spec.name: spec.tensor for spec in front.tensor_maps}
+        passed = {argument for step in front.steps if isinstance(step, LaunchSpec) for argument in step.args}
+        strided = {a.removesuffix(".view") for a in passed if a.endswith(".view")} | {mapped.get(a) for a in passed}
+        return tuple(Parameter(tensor, name in strided) for name, tensor in self._tensors.items())
 
     @property
     def scalars(self) -> tuple[str, ...]:
@@ -216,12 +271,69 @@ class Launcher:
         """Whether a step sets output tensors to zero."""
         return any(isinstance(step, ZeroCode) and step.tensors for step in self.steps)
 
-    def _checks(self) -> list[str]:
-        """Conditions on the shape that the family needs, in C++."""
+    def _checks(self) -> list[Check]:
+        """The op's rules, the family's own and the device's, as far as they depend on the arguments."""
+        return [*self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits]
+
+    def _sizes_in_range(self) -> Iterator[Check]:
+        for field in self._op.fields:
+            if field.name in self.sizes:
+                within = f"{field.name} >= {field.minimum} && {field.name} <= {field.maximum}"
+                complaint = f"{field.name}=%lld must be from {field.minimum} to {field.maximum}"
+                yield Check(within, complaint, (field.name,))
+
+    def _rules(self) -> Iterator[Check]:
+        for rule in self._op.rules(self._problem):
+            values = [name if name in self.sizes else self._problem.integer(name) for name in (rule.left, rule.right)]
+            texts = [str(value) for value in values]
+            if set(texts) & set(self.sizes):
+                condition = f"{texts[0]} == {texts[1]}" if rule.relation == "equal" else f"{texts[0]} % {texts[1]} == 0"
+                complaint = _literal(rule.complaint(*("%lld" if text in self.sizes else text for text in texts)))
+                yield Check(condition, complaint, tuple(text for text in texts if text in self.sizes))
+
+    def _scalars_in_range(self) -> Iterator[Check]:
+        for name in self.scalars:
+            positive = name in self._op.positive
+            condition = f"std::isfinite({name})" + (f" && {name} > 0.0f" if positive else "")
+            yield Check(condition, f"{name}=%g must be finite{' and above 0' if positive else ''}", (name,))
+
+    def _own_rules(self) -> Iterator[Check]:
+        """What the family supports and its constraints."""
         front = self._template.front
         self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
-        values = [self._cpp(expression) for expression in (*front.supports, *(c.expr for c in front.constraints))]
-        return [value.text for value in values if isinstance(value, Code)]
+        reasons = [(supported, f"the kernels need {supported.text}") for supported in front.supports]
+        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
+        for expression, why in reasons:
+            value = self._cpp(expression)
+            if isinstance(value, Code):
+                shape = ", ".join(f"{name}=%lld" for name in self.sizes)
+                yield Check(value.text, f"{shape}: {_literal(why)}", self.sizes)
+
+    def _limits_of(self, step: LaunchSpec, smem: Known | Code) -> Iterator[Check]:
+        """The device's limits on one launch, and those of 32-bit arguments, where they depend on the shape."""
+        holds = self._holds(step.when)
+        unless = f"!({holds.text}) || " if isinstance(holds, Code) else ""
+
+        def at_most(size: Known | Code, most: int, what: str) -> Iterator[Check]:
+            if isinstance(size, Code):
+                within = f"{size.within(0)} <= {most}"
+                complaint = f"kernel {step.kernel}: {what} %lld; at most {most} is possible"
+                yield Check(f"{unless}{within}", complaint, (f"static_cast<long long>({size.text})",))
+
+        yield from at_most(smem, self._spec.max_shared_memory, "bytes of shared memory:")
+        for what, sizes, most in (("grid", step.grid, MAX_GRID), ("block", step.block, MAX_BLOCK)):
+            for axis, size, limit in zip("xyz", sizes, most, strict=False):
+                yield from at_most(self._cpp(size), limit, f"size of the {what} along {axis}:")
+        types = self._parameter_types(step)
+        for argument, declared in zip(step.args, types, strict=True):
+            if declared == "int" and argument not in self.sizes:
+                yield from at_most(self._cpp(Expression(argument)), 2**31 - 1, f"argument {argument}:")
+
+
+def _literal(words: str) -> str:
+    """Text as part of a format that stands between double quotes."""
+    kept = words.replace("%lld", "\0").replace("\\", "\\\\").replace('"', "'").replace("%", "%%")
+    return kept.replace("\0", "%lld")
 
 
 def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
@@ -230,35 +342,3 @@ def _lazily(expression: Expression, names: Mapping[str, Known | Code]) -> Any:
         return to_cpp(expression, names)
     except NotInCpp as error:
         return error
-
-
-def parameter_types(body: str, kernel: str, count: int) -> list[str]:
-    """Declared types of a kernel's parameters, read from its definition.
-
-    Raises:
-        TemplateError: the definition is not found or takes another number of arguments.
-    """
-    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)\s*\{{", body)
-    if found is None:
-        raise TemplateError(f"kernel {kernel} is not defined in the rendered source")
-    types = [_without_name(piece) for piece in _split(found.group(1))]
-    if len(types) != count:
-        raise TemplateError(f"kernel {kernel} takes {len(types)} parameters, its launch passes {count}")
-    return types
-
-
-def _split(parameters: str) -> list[str]:
-    """Pieces between commas that are not inside angle brackets."""
-    pieces, depth = [""], 0
-    for character in parameters:
-        depth += (character == "<") - (character == ">")
-        if character == "," and depth == 0:
-            pieces.append("")
-        else:
-            pieces[-1] += character
-    return [" ".join(piece.split()) for piece in pieces]
-
-
-def _without_name(parameter: str) -> str:
-    cleaned = re.sub(r"\b(__restrict__|__grid_constant__)\b", "", parameter)
-    return re.sub(r"\s*\b\w+$", "", cleaned.strip()).strip()

@@ -1,24 +1,27 @@
 """The text of an exported file, put together from `templates/export/`."""
 
+import math
 import re
 from typing import Any
 
 import jinja2
 
 from autotune.answers.best import Best
-from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode, ctype
+from autotune.answers.export_launcher import LaunchCode, Launcher, Parameter, ZeroCode
+from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
-from autotune.families.expressions import make_environment
-from autotune.families.source import KernelSource
+from autotune.core.words import format_ms
+from autotune.families.expressions import CUDA_TEXT, cpp_literal
+from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
 
 _MAINS = ("forward", "backward")
 _AXES = 4
 _RULE = "// " + " {} ".center(108, "=")
-_ENVIRONMENT = make_environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
+_INCLUDED = re.compile(r'\s*#\s*(include\s+"|pragma\s+once)')
 _MORE_THAN_USED = "#pragma nv_diag_suppress 177, 821  // headers define more than is used, some for the device only\n"
 _LICENCE = "MIT, The autotune authors"
 _OWN_LICENCE = f"of the kernels, what their author says; of the launcher and of autotune's headers, {_LICENCE}"
@@ -29,10 +32,17 @@ def has_main(op: str) -> bool:
     return op in _MAINS
 
 
-def compile_line(name: str, arch: str, main: bool) -> str:
-    """The command that builds an exported file."""
+def compile_line(found: Best, name: str, main: bool) -> str:
+    """The command that builds an exported file.
+
+    Where a family needs one architecture's own instructions, that architecture alone is named: with `-arch` nvcc also
+    makes PTX for its relatives, which do not have them.
+    """
+    arch, family = found.device.arch, found.template.front.arch if found.template else None
+    only = (family or "").endswith(("a", "f"))
+    target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    return f"nvcc -O3 -std=c++17 -arch={arch} {'' if main else '-c '}{name} -o {built}"
+    return f"nvcc {' '.join(NVCC_FLAGS)} {target} {'' if main else '-c '}{name} -o {built}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -41,7 +51,6 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
     Raises:
         TemplateError: the launch section does not agree with the kernels.
     """
-    assert found.template is not None  # a Best of `autotune.best` always has one
     op = get_op(found.problem.op)
     launcher = Launcher(found.template, op, found.problem, found.source, found.device)
     parts = [_header(found, op, file_name, main), _kernels(found.source), _launcher(launcher, op, found.problem)]
@@ -54,7 +63,7 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
 def _render(name: str, context: dict[str, Any]) -> str:
     path = resource_root("templates") / "export" / f"{name}.cu.j2"
     try:
-        return _ENVIRONMENT.from_string(path.read_text(encoding="utf-8")).render(context)
+        return CUDA_TEXT.from_string(path.read_text(encoding="utf-8")).render(context)
     except jinja2.TemplateError as error:
         raise AssertionError(f"{path}: {error}") from error
 
@@ -62,49 +71,40 @@ def _render(name: str, context: dict[str, Any]) -> str:
 def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
     fields = found.problem.key.partition(" ")[2]
     config = found.candidate.key.partition(" ")[2]
+    own = not found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
     lines = [
         f"{op.name}: {op.summary}",
         "",
         f"problem:        {fields}",
-        f"kernels:        {found.candidate.template}: {found.template.front.summary if found.template else ''}",
+        f"kernels:        {found.candidate.template}: {found.template.front.summary}",
         f"configuration:  {config or 'none'}",
         *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
         f"time:           {_time(found)}",
-        f"compile:        {compile_line(file_name, found.device.arch, main)}",
+        f"compile:        {compile_line(found, file_name, main)}",
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
-        f"licence:        {_LICENCE if _is_shipped(found) else _OWN_LICENCE}",
+        f"licence:        {_OWN_LICENCE if own else _LICENCE}",
     ]
     if main:
         lines[-2:-2] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
     return "".join(f"// {line}".rstrip() + "\n" for line in lines)
 
 
-def _is_shipped(found: Best) -> bool:
-    """Whether the kernels are this project's, not those of a template of one's own."""
-    assert found.template is not None
-    return found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
-
-
 def _time(found: Best) -> str:
     if found.found_ms is None:
         return "never tuned: the template's default configuration"
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
-    time = f"{found.found_ms:.4g} ms, {verb} on {found.found_on}"
+    time = f"{format_ms(found.found_ms)} ms, {verb} on {found.found_on}"
     return f"not known; {time} {found.found_for}" if found.found_for else time
 
 
 def _kernels(source: KernelSource) -> str:
     """Headers in the order in which they need one another, then the kernels, all without their include lines."""
-    parts = [(include.name, include.text) for include in source.includes]
-    parts.append(("kernels", source.body))
-    code = "".join(f"\n{_RULE.format(name)}\n\n{_without_includes(text)}" for name, text in parts)
-    return f"\n{_MORE_THAN_USED}{code}"
-
-
-def _without_includes(text: str) -> str:
-    lines = [line for line in text.splitlines() if not re.match(r'\s*#\s*(include\s+"|pragma\s+once)', line)]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n") + "\n"
+    code = []
+    for name, text in (*((include.name, include.text) for include in source.includes), ("kernels", source.body)):
+        kept = "\n".join(line for line in text.splitlines() if not _INCLUDED.match(line))
+        code.append(f"\n{_RULE.format(name)}\n\n" + re.sub(r"\n{3,}", "\n\n", kept).strip("\n") + "\n")
+    return f"\n{_MORE_THAN_USED}{''.join(code)}"
 
 
 def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
@@ -119,6 +119,7 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         "sizes": launcher.sizes,
         "workspace_parameters": [f"long long {n}" if n in used else f"long long /* {n} */" for n in launcher.sizes],
         "views": [{"name": name, "value": value} for value, name in launcher.views.items()],
+        "maps": tuple(launcher.maps.values()),
         "declarations": [
             *(parameter.declaration for parameter in launcher.parameters),
             *([", ".join(sizes)] if sizes else []),
@@ -128,6 +129,10 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         ],
         "documentation": list(_documentation(launcher, op, problem)),
         "checks": launcher.checks,
+        "pointers": [
+            {"name": p.spec.name, "ctype": DTYPES[p.spec.dtype].ctype, "strided": p.strided}
+            for p in launcher.parameters
+        ],
         "zeroes_outputs": launcher.zeroes_outputs,
     }
     return "\n" + _render("launcher", context)
@@ -151,10 +156,10 @@ def _step(step: LaunchCode | ZeroCode, launcher: Launcher) -> dict[str, Any]:
 
 def _zeroed(parameter: Parameter) -> dict[str, Any]:
     spec = parameter.spec
-    elements = _product(spec.shape)
+    elements = math.prod(spec.shape)
     names = [f"{spec.name}_strides[{axis}]" for axis in range(len(spec.shape))]
     return {
-        "name": spec.name, "ctype": ctype(spec.dtype), "rank": len(spec.shape), "shape": spec.shape,
+        "name": spec.name, "ctype": DTYPES[spec.dtype].ctype, "rank": len(spec.shape), "shape": spec.shape,
         "strides": names if parameter.strided else spec.strides, "elements": elements, "blocks": -(-elements // 256),
     }  # fmt: skip
 
@@ -163,9 +168,15 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines = ["Device pointers, with the shape and element strides of the problem above:"]
     width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
     for parameter in launcher.parameters:
-        spec, kind = parameter.spec, ctype(parameter.spec.dtype)
+        spec, kind = parameter.spec, DTYPES[parameter.spec.dtype].ctype
         place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
         lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
+    if launcher.maps:
+        mapped = sorted({made.data for made in launcher.maps.values()} & {p.spec.name for p in launcher.parameters})
+        lines += [
+            f"TMA copies {', '.join(mapped)}: they start at multiples of 16 bytes, the last axis has stride 1, the"
+        ]
+        lines += ["others have strides of multiples of 16 bytes. Anything else returns cudaErrorInvalidValue."]
     if launcher.sizes:
         helps = {field.name: field.help for field in op.fields}
         lines += ["The shape, which may be another than the one above:"]
@@ -175,7 +186,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
     fixed = {**problem.fields, **launcher.fixed}
     arguments = (*launcher.sizes, *launcher.scalars)
-    texts = [f"{name}={str(value).lower()}" for name, value in fixed.items() if name not in arguments]
+    texts = [f"{name}={cpp_literal(value)}" for name, value in fixed.items() if name not in arguments]
     lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
     return lines
 
@@ -189,17 +200,17 @@ def _context(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:
     problem, plan = found.problem, found.source.plan
     tensors = [parameter.spec for parameter in launcher.parameters]
     return {
-        **{name: str(value).lower() if isinstance(value, bool) else value for name, value in problem.fields.items()},
+        **problem.fields,
         "problem": problem.key,
         "candidate": found.candidate.key,
         "scale": repr(op.scalars(problem)["scale"]),
         "flops": repr(float(op.flops(problem))),
         "factor": repr(float(op.error_factor)),
-        "ctype": ctype(problem.dtype),
+        "ctype": DTYPES[problem.dtype].ctype,
         "name": function_name(op),
         "tensors": [_layout(tensor) for tensor in tensors],
         "storages": [
-            {"name": buffer.name, "ctype": ctype(buffer.dtype), "elements": buffer.elements}
+            {"name": buffer.name, "ctype": DTYPES[buffer.dtype].ctype, "elements": buffer.elements}
             for buffer in plan.buffers
             if buffer.role != "workspace"
         ],
@@ -227,10 +238,3 @@ def _call(launcher: Launcher) -> list[str]:
             arguments.append(f"{spec.name}_layout.stride" + (f" + {first}" if first else ""))
     scalars = [f"static_cast<float>({name.upper()})" for name in launcher.scalars]
     return [*arguments, *launcher.sizes, *scalars, "workspace.data", "nullptr"]
-
-
-def _product(values: tuple[int, ...]) -> int:
-    product = 1
-    for value in values:
-        product *= value
-    return product

@@ -17,7 +17,7 @@ from autotune.answers.best import Best
 from autotune.answers.lookup import best
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype, torch_dtype
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.values import Value
@@ -46,7 +46,6 @@ class Kernel:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the results."""
         return tuple(name for name, tensor in self._tensors.items() if tensor.role == "output")
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -138,6 +137,11 @@ class Kernel:
     def _describe(self, name: str, array: Any) -> DeviceArray:
         tensor = self._tensors[name]
         described: DeviceArray = _fitting(describe(array), tensor, tensor.dtype)
+        if described.address == 0 or described.address % DTYPES[tensor.dtype].size:
+            raise UsageError(f"{name} lies at {described.address:#x}, which is no address of a {tensor.dtype}")
+        repeated = any(n > 1 and stride == 0 for n, stride in zip(described.shape, described.strides, strict=True))
+        if tensor.role == "output" and repeated:
+            raise UsageError(f"{name} has strides {described.strides}: results need elements of their own to go to")
         return described
 
 
@@ -217,15 +221,11 @@ def _allocate(like: Any, tensors: Mapping[str, TensorSpec], names: tuple[str, ..
         raise UsageError(f"pass arrays for the outputs as well: {', '.join(names)}")
     import torch
 
-    dtypes = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "int32": torch.int32}
     sizes: dict[str, int] = {}
     for name in names:
         t = tensors[name]
         sizes[t.storage] = max(sizes.get(t.storage, 0), t.extent)
-    by_storage = {tensors[n].storage: tensors[n].dtype for n in names}
-    storages = {s: torch.empty(sizes[s], dtype=dtypes[d], device=like.device) for s, d in by_storage.items()}
-    return {n: storages[tensors[n].storage].as_strided(*_strided(tensors[n])) for n in names}
-
-
-def _strided(tensor: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return tensor.shape, tensor.strides, tensor.offset
+    dtypes = {tensors[n].storage: torch_dtype(torch, tensors[n].dtype) for n in names}
+    storages = {s: torch.empty(sizes[s], dtype=d, device=like.device) for s, d in dtypes.items()}
+    placed = ((name, tensors[name]) for name in names)
+    return {name: storages[t.storage].as_strided(t.shape, t.strides, t.offset) for name, t in placed}

@@ -5,25 +5,32 @@ head size and mask whose configuration is valid for this one; that of another GP
 template's `default`. Within each, measured times come before estimates, and the user's own before shipped ones.
 """
 
+import math
 import os
-import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autotune.answers.best import Best
+from autotune.answers.best import Answer, Best
 from autotune.core import settings
 from autotune.core.database_files import plain_path
-from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.errors import UsageError
+from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.core.words import format_ms
+from autotune.families import template as templates
+from autotune.families.catalogue import Families
+from autotune.families.op_ref import load_own
+from autotune.gpus import present as here
+from autotune.gpus.known import gpu
+from autotune.gpus.meant import meant_gpu
 from autotune.gpus.spec import DeviceSpec
+from autotune.ops.registry import get_op
+from autotune.store.entries import Entry, Neighbour, Winners, place
 from autotune.store.reader import Reader, open_reader
 
-if TYPE_CHECKING:
-    from autotune.families.catalogue import Families
-    from autotune.store.entries import Winners
-
-_DATABASES: "dict[str, tuple[Reader, Winners]]" = {}
+_DATABASES: dict[str, tuple[Reader, Winners]] = {}
 _ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
 _MOST_ANSWERS = 4096
 
@@ -72,7 +79,10 @@ def best(
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    answer = _look_up(op, fields, device, winners, template, reference, full_precision)
+    families, name = _families(op, template, reference)
+    families = families.full_precision() if full_precision else families
+    finder = _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
+    answer = finder.exact() or finder.nearest() or finder.default()
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -84,9 +94,7 @@ def _location(db: str | Path | None) -> str:
     return text if text[:1] == "/" or "://" in text or not text.strip() else str(plain_path(text))
 
 
-def _open(database: str) -> "tuple[Reader, Winners]":
-    from autotune.store.entries import Winners
-
+def _open(database: str) -> tuple[Reader, Winners]:
     reader = open_reader(database)
     opened = _DATABASES[database] = reader, Winners(reader)
     return opened
@@ -101,84 +109,138 @@ def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
         pass
 
 
-def _look_up(
-    op: str | None,
-    fields: dict[str, Value],
-    device: str | DeviceSpec | None,
-    winners: "Winners",
-    template: str | Path | None,
-    reference: str | None,
-    full_precision: bool,
-) -> Best:
-    from autotune.answers.finding import find
-    from autotune.ops.registry import get_op
-
-    families, name = _families(op, template, reference)
-    families = families.full_precision() if full_precision else families
-    return find(winners, families, get_op(name).problem(**fields), _spec(device, winners))
-
-
-def _families(op: str | None, template: str | Path | None, reference: str | None) -> "tuple[Families, str]":
-    from autotune.families.catalogue import Families
-    from autotune.families.template import builtin_templates, find_template, load_template, names_file
-    from autotune.ops.registry import get_op
-
-    if template is None or not names_file(str(template)):
+def _families(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Families, str]:
+    """What may answer, and for which op."""
+    if template is None or not templates.names_file(str(template)):
         name = get_op(op or "forward").name  # before it is taken for the name of a folder
-        return Families(builtin_templates(name) if template is None else (find_template(name, str(template)),)), name
-    from autotune.families.op_ref import OpRef
-
+        if template is None:
+            return Families(templates.builtin_templates(name)), name
+        return Families((templates.find_template(name, str(template)),)), name
     path = Path(template)
-    own = load_template(path)
-    if op not in {None, own.op}:
-        raise UsageError(f"the template {path} computes {own.op!r}, not {op!r}")
-    own = replace(own, reference=OpRef(own.op, path, reference).resolve().version)
-    shipped = tuple(other for other in builtin_templates(own.op) if other.name != own.name)
+    computed = templates.load_template(path).op
+    if op not in {None, computed}:
+        raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
+    own = load_own(path, reference)
+    shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 
 
-def _spec(device: str | DeviceSpec | None, winners: "Winners") -> DeviceSpec:
+def device_spec(device: str | None, db: str | Path | None) -> DeviceSpec:
+    """The GPU that a look-up is about, as `best` takes it.
+
+    Raises:
+        AutotuneError: as `best` does for a device or a database.
+    """
+    database = _location(db)
+    return _device_spec(device, (_DATABASES.get(database) or _open(database))[1])
+
+
+def _device_spec(device: str | DeviceSpec | None, winners: Winners) -> DeviceSpec:
     if isinstance(device, DeviceSpec):
         return device
-    from autotune.gpus.known import gpu
-    from autotune.gpus.present import present_gpu
-
-    name, present = _device_name(device)
+    name, present = meant_gpu(device)
     if present is not None:
         return present
     try:
         spec = gpu(name)
-        here = present_gpu()
-        return here if here is not None and here.name == spec.name else spec
     except UsageError:
         known = winners.device_spec(name.lower())
         if known is None:
             raise
         return known
+    present = here.present_gpu()
+    return present if present is not None and present.name == spec.name else spec
 
 
-def usual_gpu() -> str | None:
-    """Name of the GPU that look-ups are about where none is named; None where that is `cuda` and there is none."""
-    try:
-        name, present = _device_name(None)
-    except DeviceMissing:
+class _Finder:
+    """Looks for an answer in the order of preference."""
+
+    def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
+        self._winners, self._families, self._problem, self._spec = winners, families, problem, spec
+        self._exact_fields = get_op(problem.op).exact_fields
+
+    def exact(self) -> Best | None:
+        """The winner of this very problem and GPU, if its template is still what was measured.
+
+        If it is not, the fastest of the other measurements by templates as they are now. What no space has, such as a
+        value that is not listed in an edited record, is no answer. The constraints are looked at when it is rendered:
+        they were kept when it was measured, and cost more than all of a look-up.
+        """
+        entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
+        mine = [entry for entry in entries if entry.gpu == self._spec.name]
+        for entry in sorted(mine, key=lambda entry: (entry.kind != "measured", entry.origin != "own")):
+            current: Entry | None = entry
+            remarks: tuple[str, ...] = ()
+            if not self._families.is_current(entry.candidate):
+                current = self._winners.still_current(entry, self._families.versions)
+                remarks = (self._passed_over(entry),)
+            if current is not None and self._families.lists(current.candidate):
+                return self._answer("exact", current, remarks)
         return None
-    return name.lower() if present is None else present.name
 
+    def nearest(self) -> Best | None:
+        """The nearest problem on this GPU, else the nearest on another one of its architecture."""
+        found = self._winners.neighbours(
+            self._problem, self._exact_fields, self._spec.compute_capability, self._families.versions
+        )
+        here = place(self._problem, self._exact_fields)
+        ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
+        name = self._spec.name
+        return self._first("nearest", (n for n in ranked if n.gpu == name)) or self._first(
+            "architecture", (n for n in ranked if n.gpu != name)
+        )
 
-def _device_name(device: str | None) -> tuple[str, DeviceSpec | None]:
-    """The name of the GPU meant, and its figures as the driver has them if it is present."""
-    from autotune.gpus.present import present_gpu
+    def default(self) -> Best:
+        """A template's own choice."""
+        candidate = self._families.default(self._problem, self._spec)
+        return Best(
+            answer="default", kind="none", found_ms=None, problem=self._problem, device=self._spec, candidate=candidate,
+            remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
+            template=self._families[candidate.template],
+        )  # fmt: skip
 
-    name = device or settings.device()
-    here = re.fullmatch(r"cuda(?::(\d+))?", name or "cuda")
-    present = present_gpu(int(here.group(1) or 0)) if here else present_gpu()
-    if here and present is not None:
-        return present.name, present
-    if here and name is not None:
-        which = f" {here[1]}" if here[1] else ""
-        raise DeviceMissing(f"there is no GPU{which} here; name one with --device, such as --device h200")
-    if name in {None, "cpu"}:
-        name = settings.target()
-    name = str(name).removeprefix("cpu:")
-    return name, present if present is not None and present.name == name.lower() else None
+    def _first(self, answer: Answer, ranked: Iterable[Neighbour]) -> Best | None:
+        """The first whose configuration is valid for the problem and the device asked."""
+        for neighbour in ranked:
+            for entry in self._entries(neighbour):
+                if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
+                    return self._answer(answer, entry, tuple(self._remarks(entry)))
+        return None
+
+    def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
+        """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
+        entry = self._winners.entry(neighbour)
+        if entry is None:
+            return
+        if not self._families.is_current(entry.candidate):
+            current = self._winners.still_current(entry, self._families.versions)
+            if current is not None:
+                yield current
+        yield entry
+
+    def _remarks(self, entry: Entry) -> Iterator[str]:
+        if entry.problem != self._problem:
+            yield f"tuned for {entry.problem}"
+        if entry.gpu != self._spec.name:
+            yield f"tuned on {entry.gpu}, another GPU of the same architecture"
+        if not self._families.is_current(entry.candidate):
+            yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
+
+    def _passed_over(self, entry: Entry) -> str:
+        name = entry.candidate.template
+        why = (
+            "has changed since (`autotune db recheck` tells whether its machine code has)"
+            if self._families.get(name)
+            else "is not among those looked at (--template and --full-precision choose)"
+        )
+        return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
+
+    def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
+        """An entry as an answer, its candidate by the template as it is now."""
+        template = self._families[entry.candidate.template]
+        return Best(
+            answer=answer, kind=entry.kind, found_ms=entry.ms, problem=self._problem, device=self._spec,
+            candidate=replace(entry.candidate, template_hash=template.hash), template=template, found=entry.problem,
+            found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
+            compiler=entry.compiler, remarks=remarks,
+        )  # fmt: skip

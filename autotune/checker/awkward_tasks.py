@@ -7,13 +7,14 @@ from itertools import cycle, islice
 
 import numpy as np
 
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.awkward import DTYPES, SIZES, Fields, awkward_problems
+from autotune.ops.awkward import SIZES, Fields, awkward_problems
 from autotune.ops.registry import get_op
 from autotune.trace.task import TraceTask
 
@@ -31,7 +32,7 @@ def _alike(problem: Problem, i: int) -> Iterator[Problem]:
     """The problem itself, then with another dtype, another head size, or both: beginning with the i-th size."""
     op, fields = get_op(problem.op), problem.fields
     sizes = SIZES[i % len(SIZES) :] + SIZES[: i % len(SIZES)]
-    dtypes = tuple(dict.fromkeys((problem.dtype, *DTYPES)))
+    dtypes = tuple(dict.fromkeys((problem.dtype, *OPERAND_DTYPES)))
     changes: list[Fields] = [{"dtype": dtype} for dtype in dtypes]
     if "HS" in fields:
         changes += [{"dtype": dtype, "HS": size} for dtype in dtypes for size in sizes]

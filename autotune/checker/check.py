@@ -21,7 +21,7 @@ from autotune.families.space import Space
 from autotune.families.unreferenced import resolve
 from autotune.trace.observed import Finding, Trace
 from autotune.trace.remote import LIMIT_S, TracingProcess
-from autotune.trace.task import Traced, TraceTask
+from autotune.trace.task import TraceTask
 from autotune.trace.tracing import SAMPLED_BLOCKS
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class Checked:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong."""
         return self.trace.findings
 
     @property
@@ -63,7 +62,6 @@ class Checked:
         return not self.error and not self.findings and self.trace.complete
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "template": self.candidate.template,
             "config": self.candidate.config,
@@ -176,7 +174,7 @@ def _check(
     traced = process.trace(task)
     hints: tuple[Hint, ...] = ()
     if most_reruns and not traced.trace.findings:
-        space = Space(target.template, target.executed, target.spec)
+        space = Space(target.template, target.problem, target.spec)
         hints = find_hints(process.trace, task, traced, space, most_reruns)
     return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
 
@@ -211,10 +209,3 @@ def _failed(target: Target, candidate: Candidate, error: str) -> Checked:
     return Checked(
         candidate, target.problem, target.executed, target.spec.name, empty, (), nbytes, source=None, error=error
     )
-
-
-def trace_candidate(task: TraceTask) -> Traced:
-    """One candidate traced in this very process: for callers that are worker processes themselves."""
-    from autotune.trace.task import run_task
-
-    return run_task(task)

@@ -42,7 +42,6 @@ class Hint:
         return f"{self.kernel}, line {self.line}: {self.detail}; {self.parameter}={self.value} {self.effect} it"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {**self.__dict__, "message": str(self)}
 
 

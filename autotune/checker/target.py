@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autotune.answers.best import Best
-from autotune.answers.lookup import best
+from autotune.answers.lookup import best, device_spec
 from autotune.core.candidate import Candidate
 from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.core.problem import Problem
@@ -23,7 +23,10 @@ from autotune.ops.registry import BUILTIN, get_op
 
 @dataclass(frozen=True)
 class Target:
-    """A candidate of a family for a problem; `executed` is the problem that the emulator runs in its place."""
+    """A candidate of a family for a problem; `executed` is the problem that the emulator runs in its place.
+
+    Constraints are asked of the problem itself: a configuration may make no sense for fewer heads.
+    """
 
     op: OpRef
     template: Template
@@ -53,7 +56,7 @@ def find_target(
     chosen = family or known.template
     assert chosen is not None  # a best answer has its template
     _require_support(chosen, known.problem, known.device)
-    space = Space(chosen, get_op(ref.name).emulated(known.problem), known.device)
+    space = Space(chosen, known.problem, known.device)
     base = known.config if known.candidate.template == chosen.name else space.default()
     return _target(ref, chosen, known, _changed(space, chosen, base, params))
 
@@ -75,7 +78,7 @@ def find_targets(
     for chosen in families:
         if chosen.why_unsupported(known.problem, known.device) is not None:
             continue
-        space = Space(chosen, get_op(ref.name).emulated(known.problem), known.device)
+        space = Space(chosen, known.problem, known.device)
         for config in _configs(space, limit, seed):
             target = _target(ref, chosen, known, config)
             yield target, target.candidate
@@ -107,7 +110,7 @@ def _best(
     if family is None or ref.template is None:
         return best(ref.name, device=device, db=db, **fields)
     problem = get_op(ref.name).problem(**fields)
-    spec = best("forward", device=device, db=db).device
+    spec = device_spec(device, db)
     _require_support(family, problem, spec)
     space = Space(family, problem, spec)
     candidate = space.candidate(space.default())
@@ -138,5 +141,5 @@ def _changed(space: Space, family: Template, base: Config, params: Mapping[str, 
 
 def _target(ref: OpRef, family: Template, known: Best, config: Config) -> Target:
     executed = get_op(ref.name).emulated(known.problem)
-    candidate = Space(family, executed, known.device).candidate(config)
+    candidate = Space(family, known.problem, known.device).candidate(config)
     return Target(ref, family, known.problem, executed, known.device, candidate)

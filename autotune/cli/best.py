@@ -5,34 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.best import Best
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[str | None, typer.Option("--op", help="What is computed [default: forward].")] = None,
-    B: options.BOption = None,
-    NH: options.NHOption = None,
-    NH_kv: options.NHKVOption = None,
-    T: options.TOption = None,
-    T_kv: options.TKVOption = None,
-    HS: options.HSOption = None,
-    dtype: options.DTypeOption = None,
-    causal: options.CausalOption = None,
-    layout: options.LayoutOption = None,
-    M: options.MOption = None,
-    N: options.NOption = None,
-    K: options.KOption = None,
-    mask: options.MaskOption = None,
-    alpha: options.AlphaOption = None,
-    group: options.GroupOption = None,
-    interleaved: options.InterleavedOption = None,
-    arithmetic: options.ArithmeticOption = None,
-    scale: options.ScaleOption = None,
-    settings: options.SetOption = None,
+@options.problem_options()
+def command(  # noqa: PLR0913 - one parameter an option
+    op: options.OpOption = None,
+    *,
+    asked: options.AskedFields,
     device: Annotated[
         str | None,
         typer.Option("--device", help="A GPU's name, cuda or cpu [default: the GPU present, else the target]."),
@@ -55,14 +40,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Look up the best configuration known for a problem: exact, nearest, same architecture, or a default."""
     from autotune.answers.lookup import best
 
-    given = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
-        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
-    }  # fmt: skip
-    fields = options.field_values(given, settings)
     answer = best(
-        op, device=device, db=db, template=template, reference=reference, full_precision=full_precision, **fields
+        op,
+        device=device,
+        db=db,
+        template=template,
+        reference=reference,
+        full_precision=full_precision,
+        **asked.values(),
     )
     if as_json:
         print_json(answer.to_json(source=source, plan=plan))

@@ -17,27 +17,11 @@ _MOST_SHOWN = 20
 """Findings of one candidate that are printed; all of them are in the JSON."""
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[str | None, typer.Option("--op", help="What is computed [default: forward].")] = None,
-    B: options.BOption = None,
-    NH: options.NHOption = None,
-    NH_kv: options.NHKVOption = None,
-    T: options.TOption = None,
-    T_kv: options.TKVOption = None,
-    HS: options.HSOption = None,
-    dtype: options.DTypeOption = None,
-    causal: options.CausalOption = None,
-    layout: options.LayoutOption = None,
-    M: options.MOption = None,
-    N: options.NOption = None,
-    K: options.KOption = None,
-    mask: options.MaskOption = None,
-    alpha: options.AlphaOption = None,
-    group: options.GroupOption = None,
-    interleaved: options.InterleavedOption = None,
-    arithmetic: options.ArithmeticOption = None,
-    scale: options.ScaleOption = None,
-    settings: options.SetOption = None,
+@options.problem_options()
+def command(  # noqa: PLR0913 - one parameter an option
+    op: options.OpOption = None,
+    *,
+    asked: options.AskedFields,
     template: Annotated[
         str | None,
         typer.Option("--template", help="A shipped family by name, or a file of your own [default: the winner's]."),
@@ -79,34 +63,22 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     Finds accesses out of bounds, misaligned or of what nobody wrote, races, divergent barriers, wrong warp masks and
     asynchronous copies that are not waited for. Exit code 1 when something was found. Needs no GPU.
     """
-    given = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
-        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
-    }  # fmt: skip
     common: dict[str, Any] = {
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
-        "limit_s": limit_s, **options.field_values(given, settings),
+        "limit_s": limit_s, **asked.values(),
     }  # fmt: skip
-    _require_sense(every, set_param, limit)
-    if every:
-        ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
-    else:
-        ok = _check_one(op, {"params": _params(set_param), "hints": hints, "estimate": estimate, **common}, as_json)
-    if not ok:
-        raise typer.Exit(1)
-
-
-def _require_sense(every: bool, set_param: list[str] | None, limit: int | None) -> None:
     if every and set_param:
         raise UsageError("--set-param names one configuration and --all takes every one: give one of the two")
     if limit is not None and not every:
         raise UsageError(f"--limit {limit} says how many configurations --all takes at most: add --all")
-
-
-def _params(texts: list[str] | None) -> dict[str, Any]:
-    pairs = [options.split_setting(text, "--set-param") for text in texts or ()]
-    return {name: options.parse_value(value) for name, value in pairs}
+    if every:
+        ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
+    else:
+        pairs = [options.split_setting(text, "--set-param") for text in set_param or ()]
+        params = {name: options.parse_value(value) for name, value in pairs}
+        ok = _check_one(op, {"params": params, "hints": hints, "estimate": estimate, **common}, as_json)
+    if not ok:
+        raise typer.Exit(1)
 
 
 def _check_one(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> bool:

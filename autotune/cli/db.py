@@ -1,22 +1,54 @@
-"""`autotune db`: export, import and upgrade a database."""
+"""`autotune db`: export, import and upgrade a database, and check again what is in it."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli import starts
 from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.core.errors import UsageError
+from autotune.core.files import replacing
+from autotune.core.words import number
 
-app = typer.Typer(help="Export, import or upgrade a database.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from autotune.answers.recheck import Rechecked
+    from autotune.store.store import Store
+
+
+class Form(StrEnum):
+    """How an export is written."""
+
+    LINES = "lines"
+    KERNEL_TUNER = "kernel-tuner"
+    T4 = "t4"
+
+
+app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
+app.add_typer(starts.app, name="starts")
 
 
 @app.command("export")
-def export_command(
+def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write [default: stdout].")] = None,
     winners: Annotated[bool, typer.Option("--winners", help="Only the winners: one a problem and device.")] = False,
     op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
+    form: Annotated[
+        Form,
+        typer.Option("--format", help="lines, or the trials of one problem, device and family for another tuner."),
+    ] = Form.LINES,
+    template: Annotated[
+        str | None, typer.Option("--template", help="With another format: trials of this family.")
+    ] = None,
+    problem: Annotated[
+        str | None,
+        typer.Option("--problem", help="With another format: of this problem, as `autotune list` writes it."),
+    ] = None,
     db: DbOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: what was written, or without -o the records as one list.")
@@ -27,6 +59,13 @@ def export_command(
     from autotune.store.transfer import export_file, export_lines
 
     with open_store(db, create=False) as store:
+        if form is not Form.LINES:
+            if winners:
+                raise UsageError("--winners means nothing for a recording: it is made of trials")
+            _export_recording(store, output, form, op, device, template, problem, as_json)
+            return
+        if template or problem:
+            raise UsageError("--template and --problem are for --format kernel-tuner and t4")
         if output is None:
             lines = (line.text() for line in export_lines(store, op=op, device=device, winners_only=winners))
             for text in _as_list(lines) if as_json else lines:
@@ -37,6 +76,34 @@ def export_command(
         print_json({"lines": count, "file": str(output)})
     else:
         typer.echo(f"{count} lines written to {output}")
+
+
+def _export_recording(
+    store: "Store", output: Path | None, form: Form, op: str | None, device: str | None, template: str | None,
+    problem: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    from autotune.devices.recorded import of_lines
+    from autotune.store.transfer import export_lines
+
+    lines = [
+        line for line in export_lines(store, op=op, device=device, winners_only=False)
+        if line.record == "measurement" and template in (None, line.candidate.template)
+        and problem in (None, line.problem.key)
+    ]  # fmt: skip
+    recording = of_lines(lines, "the database")
+    text = recording.text(form.value)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with replacing(output) as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    if as_json:
+        print_json({"configurations": len(recording.results), "file": str(output)})
+    else:
+        typer.echo(f"{number(len(recording.results), 'configuration')} written to {output}")
 
 
 def _as_list(lines: Iterable[str]) -> Iterator[str]:
@@ -85,3 +152,86 @@ def upgrade_command(db: DbOption = None, as_json: JsonOption = False) -> None:
         typer.echo(f"the schema is the newest already ({after})")
     else:
         typer.echo(f"schema upgraded from {before or 'none'} to {after}")
+
+
+@app.command("recheck")
+def recheck_command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    own: Annotated[bool, typer.Option("--own/--no-own", help="The winners of the database, if there is one.")] = True,
+    shipped: Annotated[bool, typer.Option("--shipped/--no-shipped", help="The winners that ship.")] = True,
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="Record the machine code of winners that lack it, where their text is today's."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be recorded, and record nothing.")] = False,
+    template: Annotated[
+        list[Path] | None, typer.Option("--template", help="A family of your own whose winners are looked at, too.")
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="module:function of its op, where that is your own.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Builds at a time [default: one a core].")] = None,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the winners from today's templates and compare their machine code with what was measured. Needs no GPU.
+
+    A winner whose template has changed while its machine code has not is renewed: look-ups answer with it as before.
+    Winners that ship are written to `db/winners` in a checkout only. Exit code 1 where any winner's machine code has
+    changed.
+    """
+    from autotune.answers.recheck import Way, recheck_file, recheck_store
+    from autotune.compilers.cache import BuildCache
+    from autotune.core.database_files import check_file, plain_path
+    from autotune.core.resources import in_checkout
+    from autotune.core.settings import database
+    from autotune.families.op_ref import load_own
+    from autotune.store import open_store
+    from autotune.store.shipped import shipped_files
+
+    families = [load_own(path, reference) for path in template or ()]
+    way = Way(BuildCache(), adopt, families, jobs, write=not dry_run)
+    found: dict[str, list[Rechecked]] = {}
+    path = plain_path(db or database())
+    if own and (db is not None or path is None or check_file(path)):
+        with open_store(db, create=False) as store:
+            found[store.location] = recheck_store(store, way)
+    for file in shipped_files() if shipped else ():
+        found[str(file)] = recheck_file(file, replace(way, write=way.write and in_checkout()))
+    if as_json:
+        print_json([_rechecked(where, one) for where, standing in found.items() for one in standing])
+    else:
+        for where, standing in found.items():
+            _print_standing(where, standing)
+    if any(one.standing == "changed" for standing in found.values() for one in standing):
+        raise typer.Exit(1)
+
+
+def _rechecked(where: str, one: "Rechecked") -> dict[str, Any]:
+    shown = one.now or one.line
+    return {
+        "in": where,
+        "device": one.line.identity.name,
+        "problem": one.line.problem.to_json(),
+        "template": one.line.candidate.template,
+        "config": one.line.candidate.config,
+        "standing": one.standing,
+        "why": one.why,
+        "template_hash": shown.candidate.template_hash,
+        "source_hash": shown.source_hash,
+        "machine_code": shown.measurement.machine_code,
+    }
+
+
+def _print_standing(where: str, found: "list[Rechecked]") -> None:
+    counts = Counter(one.standing for one in found)
+    said = ", ".join(f"{count} {standing}" for standing, count in counts.most_common())
+    typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
+    for one in found:
+        if one.standing == "changed":
+            line = one.line
+            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
+    left = Counter(
+        (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
+    )
+    for (standing, why), count in left.items():
+        typer.echo(f"  {count} {standing}: {why}")

@@ -5,58 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import (
-    AlphaOption,
-    ArithmeticOption,
-    BOption,
-    CausalOption,
-    DTypeOption,
-    FullPrecisionOption,
-    GroupOption,
-    HSOption,
-    InterleavedOption,
-    KOption,
-    LayoutOption,
-    MaskOption,
-    MOption,
-    NHKVOption,
-    NHOption,
-    NOption,
-    ScaleOption,
-    SetOption,
-    TKVOption,
-    TOption,
-    field_values,
-)
+from autotune.cli.options import AskedFields, FullPrecisionOption, OpOption, problem_options
 from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.export import Exported
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[
-        str | None, typer.Option("--op", help="What is computed; forward by default.", rich_help_panel="Problem")
-    ] = None,
-    B: BOption = None,
-    NH: NHOption = None,
-    NH_kv: NHKVOption = None,
-    T: TOption = None,
-    T_kv: TKVOption = None,
-    HS: HSOption = None,
-    dtype: DTypeOption = None,
-    causal: CausalOption = None,
-    layout: LayoutOption = None,
-    M: MOption = None,
-    N: NOption = None,
-    K: KOption = None,
-    mask: MaskOption = None,
-    alpha: AlphaOption = None,
-    group: GroupOption = None,
-    interleaved: InterleavedOption = None,
-    arithmetic: ArithmeticOption = None,
-    scale: ScaleOption = None,
-    setting: SetOption = None,
+@problem_options()
+def command(  # noqa: PLR0913 - one parameter an option
+    op: OpOption = None,
+    *,
+    asked: AskedFields,
     template: Annotated[
         str | None,
         typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at."),
@@ -81,15 +42,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     from autotune.answers.export import export
 
-    options = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
-        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
-    }  # fmt: skip
-    fields = field_values(options, setting)
     written = export(
         op, output=output, main=main, device=device, db=db, template=template, reference=reference,
-        full_precision=full_precision, **fields,
+        full_precision=full_precision, **asked.values(),
     )  # fmt: skip
     if as_json:
         print_json(written.to_json())
@@ -113,4 +68,4 @@ def _print(written: "Exported") -> None:
 def _time(written: "Exported") -> str:
     if written.found_ms is None:
         return "never tuned"
-    return " ".join(filter(None, [f"{written.found_ms:.4g} ms {written.kind}", written.found_for]))
+    return " ".join(filter(None, [f"{format_ms(written.found_ms)} ms {written.kind}", written.found_for]))

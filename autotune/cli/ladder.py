@@ -1,23 +1,12 @@
 """`autotune ladder`: climb the published versions."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import (
-    BOption,
-    CausalOption,
-    DTypeOption,
-    HSOption,
-    LayoutOption,
-    NHKVOption,
-    NHOption,
-    SetOption,
-    TKVOption,
-    TOption,
-    field_values,
-)
+from autotune.cli.options import PROBLEM_PANEL, AskedFields, problem_options
 from autotune.cli.output import DbOption, JsonOption, print_json, print_table
 from autotune.core.errors import UsageError
 
@@ -25,18 +14,11 @@ if TYPE_CHECKING:
     from autotune.ladder.climbed import Climb
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[str, typer.Option("--op", help="backward or forward.", rich_help_panel="Problem")] = "backward",
-    B: BOption = None,
-    NH: NHOption = None,
-    NH_kv: NHKVOption = None,
-    T: TOption = None,
-    T_kv: TKVOption = None,
-    HS: HSOption = None,
-    dtype: DTypeOption = None,
-    causal: CausalOption = None,
-    layout: LayoutOption = None,
-    settings: SetOption = None,
+@problem_options("forward", "backward")
+def command(  # noqa: PLR0913 - one parameter an option
+    op: Annotated[str, typer.Option("--op", help="backward or forward.", rich_help_panel=PROBLEM_PANEL)] = "backward",
+    *,
+    asked: AskedFields,
     trials: Annotated[
         int | None,
         typer.Option(
@@ -82,11 +64,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
-    from autotune.devices.factory import CudaOpener
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
-    from autotune.report.ladder import check_plot, write_plot
+    from autotune.report.ladder import write_plot
+    from autotune.report.pictures import check_plot
     from autotune.report.progress import ProgressDisplay
     from autotune.store import open_store
     from autotune.tuning.choose import choose_device
@@ -95,20 +77,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")
     if plot is not None:
         check_plot(plot)
-    given = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout,
-    }  # fmt: skip
     opener = choose_device(device, target)
-    gpu_index = opener.index if isinstance(opener, CudaOpener) else None
-    emulated = gpu_index is None
-    ask_peers = choose_peers(peers, gpu_index)
-    problem = ladder_problem(LADDERS[op], field_values(given, settings), emulated)
-    options = default_options(trials, seed, jobs, emulated, hurried=timeout is not None)
+    ask_peers = choose_peers(peers, opener.gpu_index)
+    problem = ladder_problem(LADDERS[op], asked.values(), opener.estimates)
+    options = default_options(trials, seed, jobs, opener.estimates, hurried=timeout is not None)
     with open_store(db) as store, ProgressDisplay() as display:
         found = climb(
-            LADDERS[op], problem, opener, options, store, listener=display, announce=_announce, timeout_s=timeout,
-            ask_peers=ask_peers,
+            LADDERS[op], problem, opener, options, store, listener=display, announce=partial(typer.echo, err=True),
+            timeout_s=timeout, ask_peers=ask_peers,
         )  # fmt: skip
     if as_json:
         print_json(found.to_json())
@@ -119,10 +95,6 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if found.interrupted:
         return INTERRUPTED
     return 0 if any(rung.ms is not None for rung in found.rungs) else 3
-
-
-def _announce(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _print(found: "Climb") -> None:

@@ -17,12 +17,14 @@ import typer
 
 from autotune.cli.streams import degrade_output
 from autotune.core.errors import AutotuneError
+from autotune.core.passwords import hidden
+from autotune.tuning.interrupt import end_as_ctrl_c
 
-COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "db")
+COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "replay", "db")
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as shells have it; after SIGTERM and SIGHUP, which end a command in the same way, too."""
 
 READER_GONE = 141
 """Exit code where nobody reads the output any more (`| head`), as shells have it."""
@@ -75,7 +77,8 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exits with 0, or with the error's own code: 2 for a wrong request, 130 for Ctrl-C."""
+    """Entry point. Exits with 0, or with the error's own code: 2 for a wrong request, 130 for Ctrl-C and SIGTERM."""
+    end_as_ctrl_c()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -87,9 +90,10 @@ def run(arguments: Sequence[str]) -> int:
     except AutotuneError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
-        message = _sentence(error.format_message())
+        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
         # Empty after a group without a command, whose help has been shown.
-        return _fail(f"{message} (see {_help_of(arguments)})", error.exit_code) if message else error.exit_code
+        return _fail(f"{message} (see autotune{command} --help)", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except SystemExit as error:
@@ -108,19 +112,10 @@ def _invoke(arguments: list[str]) -> int:
     return returned if isinstance(returned, int) else 0
 
 
-def _sentence(text: str) -> str:
-    return " ".join(text.replace("Value error, ", "").split()).rstrip(".")
-
-
-def _help_of(arguments: Sequence[str]) -> str:
-    command = arguments[0] if arguments and arguments[0] in COMMANDS else ""
-    return " ".join(filter(None, ("autotune", command, "--help")))
-
-
 def _fail(message: str, code: int) -> int:
     if os.environ.get("AUTOTUNE_DEBUG"):
         traceback.print_exc()
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    typer.echo(f"error: {hidden(' '.join(message.split()))}", err=True)
     return code
 
 

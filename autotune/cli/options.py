@@ -1,81 +1,34 @@
-"""Options that say which problem, shared by every command that takes one.
+"""Options that say which problem: one for each field of the ops, made from the fields themselves.
 
-A command lists the `…Option` aliases it needs as parameters and hands the texts to `field_values` (one
-problem) or `field_products` (a sweep: every combination of the listed values).
+A command that takes a problem has a parameter `asked: AskedFields` and is decorated with `problem_options()`, which
+puts `--B`, `--dtype`, … and `--set` in its place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from autotune.core.errors import UsageError
 from autotune.core.values import Value
+from autotune.ops.op import Field
+from autotune.ops.registry import BUILTIN, get_op
 
-_PANEL = "Problem"
+PROBLEM_PANEL = "Problem"
 
-BOption = Annotated[list[str] | None, typer.Option("--B", help="Batch size.", rich_help_panel=_PANEL)]
-NHOption = Annotated[list[str] | None, typer.Option("--NH", help="Query heads.", rich_help_panel=_PANEL)]
-NHKVOption = Annotated[
-    list[str] | None, typer.Option("--NH-kv", help="Key/value heads; divides NH.", rich_help_panel=_PANEL)
-]
-TOption = Annotated[list[str] | None, typer.Option("--T", help="Query length.", rich_help_panel=_PANEL)]
-TKVOption = Annotated[list[str] | None, typer.Option("--T-kv", help="Key/value length.", rich_help_panel=_PANEL)]
-HSOption = Annotated[list[str] | None, typer.Option("--HS", help="Head size.", rich_help_panel=_PANEL)]
-DTypeOption = Annotated[
-    list[str] | None, typer.Option("--dtype", help="Element type: fp16, bf16 or fp32.", rich_help_panel=_PANEL)
-]
-CausalOption = Annotated[
-    bool | None,
-    typer.Option("--causal/--no-causal", help="Mask keys after the query, aligned to the end.", rich_help_panel=_PANEL),
-]
-LayoutOption = Annotated[
-    list[str] | None,
+_Result = TypeVar("_Result")
+
+OpOption = Annotated[
+    str | None,
     typer.Option(
-        "--layout",
-        help="Where things are in memory: bthd, bhtd or packed; of matmul, A and B as nn, nt, tn or tt.",
-        rich_help_panel=_PANEL,
+        "--op",
+        help=f"{', '.join(BUILTIN)}, or the op of your own --template [default: that op, else forward].",
+        rich_help_panel=PROBLEM_PANEL,
     ),
-]
-MOption = Annotated[list[str] | None, typer.Option("--M", help="matmul: rows of A and C.", rich_help_panel=_PANEL)]
-NOption = Annotated[list[str] | None, typer.Option("--N", help="matmul: columns of B and C.", rich_help_panel=_PANEL)]
-KOption = Annotated[
-    list[str] | None, typer.Option("--K", help="matmul: columns of A, rows of B.", rich_help_panel=_PANEL)
-]
-MaskOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mask", help="matmul: triangle that matters: none, c_lower, a_lower or a_upper.", rich_help_panel=_PANEL
-    ),
-]
-AlphaOption = Annotated[
-    list[str] | None, typer.Option("--alpha", help="matmul: factor of the product.", rich_help_panel=_PANEL)
-]
-GroupOption = Annotated[
-    list[str] | None, typer.Option("--group", help="matmul: matrices of A that share one of B.", rich_help_panel=_PANEL)
-]
-InterleavedOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--interleaved",
-        help="matmul: operands that lie as (B, rows, NH, columns): none, ab, bc, ….",
-        rich_help_panel=_PANEL,
-    ),
-]
-ArithmeticOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--arithmetic", help="matmul: full, or tf32: fp32 factors may be rounded to tf32.", rich_help_panel=_PANEL
-    ),
-]
-ScaleOption = Annotated[
-    list[str] | None,
-    typer.Option("--scale", help="softmax, softmax_backward: factor of the scores.", rich_help_panel=_PANEL),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A field of any op, by name.", rich_help_panel=_PANEL),
 ]
 FullPrecisionOption = Annotated[
     bool,
@@ -83,6 +36,100 @@ FullPrecisionOption = Annotated[
         "--full-precision", help="Leave out families whose products are not those of the dtype (3xTF32 for fp32)."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class AskedFields:
+    """What was said of the problem's fields.
+
+    Attributes:
+        options: field name to the texts given (each may be a list: `512,1024`), a bool, or None.
+        settings: `NAME=VALUE` texts of `--set`; VALUE may be a list too.
+    """
+
+    options: Mapping[str, Sequence[str] | bool | None]
+    settings: Sequence[str] = ()
+
+    def choices(self) -> dict[str, tuple[Value, ...]]:
+        """The values of each field; fields not given are left out, so that the op's defaults hold.
+
+        Raises:
+            UsageError: an empty list, a `--set` without `=`, or a field given both ways.
+        """
+        choices = {name: _values(name, given) for name, given in self.options.items() if given not in (None, [], ())}
+        for name, text in map(split_setting, self.settings):
+            if name in self.options and name in choices:
+                raise UsageError(f"{name} is given by --set and by its own option; keep one of them")
+            choices[name] = (*choices.get(name, ()), *_values(name, [text]))
+        return choices
+
+    def values(self) -> dict[str, Value]:
+        """The fields of a single problem.
+
+        Raises:
+            UsageError: some field has more than one value.
+        """
+        choices = self.choices()
+        for name, values in choices.items():
+            if len(values) > 1:
+                raise UsageError(f"{name} has {len(values)} values here, but this command takes one problem")
+        return {name: values[0] for name, values in choices.items()}
+
+
+def problem_options(*ops: str) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Put options for the fields of these ops, by default of all built-in ones, in the place of a command's `asked`."""
+    fields: dict[str, dict[str, Field]] = {}
+    for op in ops or BUILTIN:
+        for field in get_op(op).fields:
+            if field.has_option:
+                fields.setdefault(field.name, {})[op] = field
+    options = [_option(name, by_op) for name, by_op in fields.items()]
+    setting = typer.Option(
+        "--set", metavar="NAME=VALUE", help="A field of any op, by name.", rich_help_panel=PROBLEM_PANEL
+    )
+    options.append(_parameter("settings", list[str] | None, setting))
+
+    def decorate(command: Callable[..., _Result]) -> Callable[..., _Result]:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> _Result:
+            settings = given.pop("settings") or ()
+            asked = AskedFields({name: given.pop(name) for name in fields}, settings)
+            return command(asked=asked, **given)
+
+        signature = inspect.signature(command)
+        parameters = list(signature.parameters.values())
+        place = list(signature.parameters).index("asked")
+        parameters[place : place + 1] = options
+        with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_options
+
+    return decorate
+
+
+def _option(name: str, by_op: Mapping[str, Field]) -> inspect.Parameter:
+    flag = next(iter(by_op.values())).option
+    if all(field.kind == "bool" for field in by_op.values()):
+        kind: Any = bool
+        flag += f"/--no-{flag[2:]}"
+    else:
+        kind = list[str]
+    return _parameter(name, kind | None, typer.Option(flag, help=_meaning(by_op), rich_help_panel=PROBLEM_PANEL))
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _meaning(by_op: Mapping[str, Field]) -> str:
+    """What a field is; where it is not the same for all ops, the first op's, then others by the ops' names."""
+    ops: dict[str, list[str]] = {}
+    for op, field in by_op.items():
+        text = f"{field.help}: {', '.join(field.choices)}" if field.choices else field.help
+        ops.setdefault(text, []).append(op)
+    texts = [text if BUILTIN[0] in names else f"{', '.join(names)}: {text}" for text, names in ops.items()]
+    said = "; ".join(texts)
+    return f"{said[:1].upper()}{said[1:]}." if next(iter(ops.values()))[0] == BUILTIN[0] else f"{said}."
 
 
 def parse_value(text: str) -> Value:
@@ -98,45 +145,10 @@ def parse_value(text: str) -> Value:
     return text.strip()
 
 
-def field_choices(
-    options: Mapping[str, Sequence[str] | bool | None], settings: Sequence[str] | None = None
-) -> dict[str, tuple[Value, ...]]:
-    """The values given for each field; fields not given are left out, so that the op's defaults hold.
-
-    Args:
-        options: field name to the texts given (each may be a list: `512,1024`), a bool, or None.
-        settings: `NAME=VALUE` texts of `--set`; VALUE may be a list too.
-
-    Raises:
-        UsageError: an empty list, a `--set` without `=`, or a field given both ways.
-    """
-    choices = {name: _values(name, given) for name, given in options.items() if given not in (None, [], ())}
-    for name, text in map(split_setting, settings or ()):
-        if name in options and name in choices:
-            raise UsageError(f"{name} is given by --set and by its own option; keep one of them")
-        choices[name] = (*choices.get(name, ()), *_values(name, [text]))
-    return choices
-
-
 def field_products(choices: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
     """Every combination of the values, in the order given: one problem each."""
     for values in product(*choices.values()):
         yield dict(zip(choices, values, strict=True))
-
-
-def field_values(
-    options: Mapping[str, Sequence[str] | bool | None], settings: Sequence[str] | None = None
-) -> dict[str, Value]:
-    """The fields of a single problem.
-
-    Raises:
-        UsageError: some field has more than one value.
-    """
-    choices = field_choices(options, settings)
-    for name, values in choices.items():
-        if len(values) > 1:
-            raise UsageError(f"{name} has {len(values)} values here, but this command takes one problem")
-    return {name: values[0] for name, values in choices.items()}
 
 
 def _values(name: str, given: Sequence[str] | bool | None) -> tuple[Value, ...]:

@@ -42,8 +42,3 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         typer.echo(f"{name:<{width}}  {value}")
-
-
-def format_ms(ms: float | None) -> str:
-    """Four significant digits."""
-    return "" if ms is None else f"{ms:.4g}"

@@ -6,70 +6,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
-    AlphaOption,
-    ArithmeticOption,
-    BOption,
-    CausalOption,
-    DTypeOption,
+    AskedFields,
     FullPrecisionOption,
-    GroupOption,
-    HSOption,
-    InterleavedOption,
-    KOption,
-    LayoutOption,
-    MaskOption,
-    MOption,
-    NHKVOption,
-    NHOption,
-    NOption,
-    ScaleOption,
-    SetOption,
-    TKVOption,
-    TOption,
-    field_choices,
+    OpOption,
     field_products,
+    problem_options,
     split_setting,
 )
 from autotune.cli.output import JsonOption, print_json, print_table
 from autotune.core.blas import one_blas_thread
 from autotune.core.values import Value
+from autotune.tuning.samplers import SAMPLERS
 
 if TYPE_CHECKING:
     from autotune.report.results import Asked
     from autotune.tuning.result import SearchResult
 
-_PROBLEM, _SEARCH, _WHERE = "Problem", "Search", "Where"
+_SEARCH, _WHERE = "Search", "Where"
 
 
-def command(  # noqa: PLR0913, PLR0917 - one parameter an option
-    op: Annotated[
-        str | None,
-        typer.Option(
-            "--op",
-            help="forward, backward, matmul, softmax, softmax_backward, or the op of your own --template "
-            "[default: that op, else forward].",
-            rich_help_panel=_PROBLEM,
-        ),
-    ] = None,
-    B: BOption = None,
-    NH: NHOption = None,
-    NH_kv: NHKVOption = None,
-    T: TOption = None,
-    T_kv: TKVOption = None,
-    HS: HSOption = None,
-    dtype: DTypeOption = None,
-    causal: CausalOption = None,
-    layout: LayoutOption = None,
-    M: MOption = None,
-    N: NOption = None,
-    K: KOption = None,
-    mask: MaskOption = None,
-    alpha: AlphaOption = None,
-    group: GroupOption = None,
-    interleaved: InterleavedOption = None,
-    arithmetic: ArithmeticOption = None,
-    scale: ScaleOption = None,
-    settings: SetOption = None,
+@problem_options()
+def command(  # noqa: PLR0913 - one parameter an option
+    op: OpOption = None,
+    *,
+    asked: AskedFields,
     template: Annotated[
         list[str] | None,
         typer.Option(
@@ -107,9 +67,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
             rich_help_panel=_SEARCH,
         ),
     ] = None,
-    sampler: Annotated[
-        str, typer.Option("--sampler", help="tpe, gp, cmaes, random or grid.", rich_help_panel=_SEARCH)
-    ] = "tpe",
+    sampler: Annotated[str, typer.Option("--sampler", help=f"{', '.join(SAMPLERS)}.", rich_help_panel=_SEARCH)] = "tpe",
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,
@@ -155,12 +113,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     with one_blas_thread():  # the worker, which computes references, has threads of its own
         from autotune.tuning.search import sweep
 
-    given = {
-        "B": B, "NH": NH, "NH_kv": NH_kv, "T": T, "T_kv": T_kv, "HS": HS, "dtype": dtype, "causal": causal,
-        "layout": layout, "M": M, "N": N, "K": K, "mask": mask, "alpha": alpha, "group": group,
-        "interleaved": interleaved, "arithmetic": arithmetic, "scale": scale,
-    }  # fmt: skip
-    choices = field_choices(given, settings)
+    choices = asked.choices()
     problems = list(field_products(choices))
     params: dict[str, str] = {}
     for name, text in (split_setting(text, "--param") for text in param or ()):

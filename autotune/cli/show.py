@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, format_ms, print_json, print_pairs, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.estimate.examine import Estimated
@@ -52,13 +53,14 @@ def _estimate(found: "StoredMeasurement", target: str | None) -> "Estimated":
     from autotune.families.op_ref import OpRef
     from autotune.families.space import Space
     from autotune.families.template import find_template
+    from autotune.gpus.identity import gpu_of_record
     from autotune.gpus.known import gpu
     from autotune.trace.remote import TracingProcess
     from autotune.trace.task import TraceTask
 
     candidate = found.candidate
     template = find_template(found.problem.op, candidate.template)
-    spec = gpu(target or found.device.removeprefix("cpu:"))
+    spec = gpu(target or gpu_of_record(found.device))
     if {parameter.name for parameter in template.parameters} != candidate.config.keys():
         raise UsageError(f"no estimate: {template.name} has other parameters now than when this was recorded")
     reason = Space(template, found.problem, spec).why_not(candidate.config)
@@ -92,15 +94,11 @@ def _from_database(record: str, db: str | None) -> "tuple[StoredMeasurement, boo
 
 def _shipped(source_hash: str) -> "StoredMeasurement | None":
     """A winner that comes with the package, by the hash that an exported file names."""
-    from autotune.store.records import StoredMeasurement
     from autotune.store.shipped import shipped_winners
 
     for line in shipped_winners():
         if line.source_hash == source_hash:
-            return StoredMeasurement(
-                0, line.identity.name, line.problem, line.candidate, line.source_hash, line.stage, None,
-                line.package_version, line.created_at, line.measurement,
-            )  # fmt: skip
+            return line.stored()
     return None
 
 
@@ -170,7 +168,7 @@ def _print(
 ) -> None:
     from autotune.families.traits import traits_of_record
 
-    measurement, timing = found.measurement, found.measurement.timing
+    measurement, timing, first = found.measurement, found.measurement.timing, found.measurement.measured_as
     traits = traits_of_record(found.problem, found.candidate, found.device)
     print_pairs(
         [
@@ -181,8 +179,13 @@ def _print(
             ("configuration", format_config(found.candidate.config)),
             *(() if traits is None else traits.rows()),
             ("source", found.source_hash),
+            ("machine code", measurement.machine_code),
+            ("measured as", first and f"{first.template_hash}, source {first.source_hash}: the same machine code"),
             ("outcome", f"{measurement.outcome} {measurement.message}".strip()),
-            ("time", timing and f"{format_ms(timing.median_ms)} ms {timing.kind} ({timing.method}, {timing.repeats}x)"),
+            (
+                "time",
+                timing and f"{format_ms(timing.median_ms)} ms {timing.label} ({timing.method}, {timing.repeats}x)",
+            ),
             ("quartiles", timing and f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"),
             ("verified", _verified(found)),
             *(("kernel", _resources(kernel)) for kernel in measurement.resources),

@@ -14,6 +14,7 @@ class KernelReport:
     spill_bytes: int  # stores + loads
     static_smem: int
     stack_bytes: int = 0
+    loss: str = ""  # what ptxas could not do as the code says: wgmma one after the other, setmaxnreg ignored
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -27,6 +28,12 @@ _RECORD = "artifact.json"
 SOURCE_NAME = "kernel.cu"
 _ATTEMPTS = 3
 
+_HEARD = (
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+)  # fmt: skip
+"""Variables of the environment that change what compilers make of the same command."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -41,8 +48,12 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Hash (32 hex digits) of all that decides the binary; the source's header comment does not."""
-        parts = [self.kind, self.source.body, self.compiler, self.arch, *self.flags, "", *self.extra, ""]
+        """Hash (32 hex digits) of all that decides the binary, the compilers' variables of the environment included.
+
+        The source's header does not: it is nothing but comments (`KernelSource` sees to it).
+        """
+        heard = [f"{name}={os.environ[name]}" for name in _HEARD if os.environ.get(name)]
+        parts = [self.kind, self.source.body, self.compiler, self.arch, *self.flags, "", *self.extra, "", *heard]
         parts += [text for include in self.source.includes for text in (include.name, include.text)]
         digest = hashlib.sha256()
         for part in parts:

@@ -7,10 +7,9 @@ from pathlib import Path
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.compilers.ptxas import parse_ptxas
-from autotune.compilers.running import Completed, run_compiler
+from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, find_nvcc
-from autotune.core.errors import BuildError, CompileError, CompileTimeout
-from autotune.families.source import KernelSource
+from autotune.families.source import NVCC_FLAGS, KernelSource
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 """What every template is compiled for in the tests."""
@@ -18,15 +17,12 @@ ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_12
 FLAGS = (
     # Arithmetic as IEEE has it, written out because it is what verification rests on: --use_fast_math assumes away
     # nothing about NaN and -inf, but it flushes denormals and replaces division, which a kernel asks for by intrinsics.
-    "-O3", "-std=c++17", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=true",
+    *NVCC_FLAGS, "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=true",
     "-Xptxas", "-v", "-I", ".",
 )  # fmt: skip
 """Options of every cubin, beside `-cubin -arch=…`."""
 
 _CUBIN = "kernel.cubin"
-_NOT_THE_SOURCE = re.compile(
-    r"nvcc fatal|signal 9\b|signal 15\b|No space left on device|Cannot allocate memory|out of memory", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,6 @@ class CubinRequest:
     timeout_s: float = 120.0
 
     def build(self, cache: BuildCache) -> Artifact:
-        """`build_cubin` with the request's fields."""
         return build_cubin(self.source, self.arch, cache, timeout_s=self.timeout_s)
 
 
@@ -56,19 +51,8 @@ def build_cubin(source: KernelSource, arch: str, cache: BuildCache, *, timeout_s
 
 def _compile(nvcc: Compiler, arch: str, folder: Path, timeout_s: float) -> Built:
     command = [str(nvcc.path.absolute()), "-cubin", f"-arch={arch}", *FLAGS, "-o", _CUBIN, SOURCE_NAME]
-    done = run_compiler(command, folder, timeout_s)
-    if done.timed_out:
-        raise CompileTimeout(f"{nvcc} took longer than the limit of {timeout_s:g} s for {arch}")
-    if done.status != 0:
-        raise _failure(nvcc, arch, done)
-    return Built(_CUBIN, parse_ptxas(done.output))
-
-
-def _failure(nvcc: Compiler, arch: str, done: Completed) -> CompileError | BuildError:
-    text = first_errors(done.output) or f"exit status {done.status}"
-    if _NOT_THE_SOURCE.search(done.output):
-        return BuildError(f"{nvcc} failed for {arch}: {text}")
-    return CompileError(f"{nvcc} for {arch}: {text}")
+    output = compile_source(str(nvcc), command, folder, timeout_s, first_errors, target=f" for {arch}")
+    return Built(_CUBIN, parse_ptxas(output))
 
 
 def first_errors(output: str, limit: int = 6) -> str:

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from autotune.compilers.cache import BuildCache
-from autotune.compilers.running import stop_compilers
+from autotune.core.child import stop
 from autotune.core.errors import BuildError
+from autotune.core.threads import no_thread
 
 Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
@@ -38,18 +39,27 @@ class BuildPool:
     def submit(self, request: BuildRequest[Result]) -> "Future[Result]":
         """Queue a build. The future's result is the build's; its exception is a CompileError or a BuildError.
 
-        A future that has not started can be cancelled. Raises BuildError when the pool is closed.
+        A future that has not started can be cancelled.
+
+        Raises:
+            BuildError: the pool is closed.
+            AutotuneError: no more threads can be started.
         """
         if self._closed:
             raise BuildError("the build pool is closed")
-        return self._executor.submit(self._run, request)
+        try:
+            return self._executor.submit(self._run, request)
+        except RuntimeError as error:
+            if self._closed:
+                raise BuildError("the build pool is closed") from error
+            raise no_thread(error) from error
 
     def close(self) -> None:
         """Drop the queue, kill the running compilers, and wait for the threads."""
         self._closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
         while self._threads:  # again and again: a build may be between two compilers
-            stop_compilers(frozenset(self._threads))
+            stop(frozenset(self._threads))
             time.sleep(0.01)
         self._executor.shutdown(wait=True)
 

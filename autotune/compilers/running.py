@@ -1,82 +1,97 @@
-"""Running one compiler: a time limit, no orphans, and a way to stop it from another thread."""
+"""Running one compiler, and telling what it says of a source from what became of it.
 
-import contextlib
+Only what a compiler says of the source is a compile error. A compiler that was killed from outside, found no memory, no
+room or no process, or cannot be started is tried once more; then it is the machine that fails, not the candidate.
+"""
+
 import os
-import signal
-import subprocess
-import threading
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.core.errors import BuildError
+from autotune.core.child import Completed, run, signal_name
+from autotune.core.errors import BuildError, CompileError, CompileTimeout
 
-# A compiler driver starts processes of its own, so it runs in a process group led by this shell. The shell's stdin
-# is a pipe that only we hold open: when we end in whatever way, kill -9 included, the pipe closes, `read` returns
-# and the whole group goes.
-_LIFELINE = 'exec 3<&0 </dev/null; (read -r _ <&3; kill -9 -$$) >/dev/null 2>&1 & "$@" 3<&-; exit $?'
-_running: dict[int, int] = {}  # process group by the thread that waits for it
+_CANNOT_EXECUTE = (126, 127)  # what shells answer
+
+_OF_THE_SOURCE = re.compile(r"\berrors?\b|\bfatal\b|undefined reference|undefined symbol", re.IGNORECASE)
+_OF_THE_MACHINE = re.compile(
+    # Killed: what shells, the drivers of GCC and nvcc, and collect2 say.
+    r"^(?:sh: .*)?Killed$|Killed signal|Terminated signal|^Terminated$|died due to signal (?:1|2|9|15)\b"
+    r"|terminated with signal (?:1|2|9|15)\b"
+    # No memory.
+    r"|out of memory|cannot allocate memory|memory exhausted|memory allocation failure|bad_alloc"
+    # No process, no program.
+    r"|cannot fork|resource temporarily unavailable|cannot execute|error trying to exec|posix_spawn|^sh: .*not found$"
+    r"|error while loading shared libraries|cannot find .(?:ld|as|collect2)\b|nvcc fatal"
+    r"|permission denied|operation not permitted"
+    # No room, no files.
+    r"|no space left on device|disk quota exceeded|file too large|too many open files|input/output error"
+    r"|read-only file system|stale file handle",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"static.?assert|#\s*error", re.IGNORECASE)  # words of the source's own
 
 
-@dataclass(frozen=True)
-class Completed:
-    """How a compiler ended: its exit status and everything it printed."""
+def compile_source(
+    compiler: str, command: Sequence[str], folder: Path, limit_s: float, first_errors: Callable[[str], str], *,
+    target: str = "",
+) -> str:  # fmt: skip
+    """Run a compiler in `folder`, its temporary files there too; gives all that it printed.
 
-    status: int
-    output: str
-    timed_out: bool
+    The folder is named to it as ".": its path may hold what the shells that nvcc starts take for syntax.
 
-
-def run_compiler(command: Sequence[str], folder: Path, timeout_s: float) -> Completed:
-    """Run a compiler in `folder`, its temporary files there too; stdout and stderr come together.
+    Args:
+        compiler: how messages name it.
+        command: program and arguments.
+        folder: with the source.
+        limit_s: seconds.
+        first_errors: what of the output goes into a message.
+        target: what is compiled for, as messages end: " for sm_90a".
 
     Raises:
-        BuildError: the program cannot be started, or `stop_compilers` stopped it.
+        CompileError: the compiler refuses the source (CompileTimeout: it took longer than `limit_s`).
+        BuildError: the machine fails, twice; or `autotune.core.child.stop` stopped it.
     """
-    lifeline, ours = os.pipe()
+    cause = ""
+    for _ in range(2):
+        done = _run(compiler, command, folder, limit_s)
+        if isinstance(done, str):
+            cause = done
+        elif done.stopped:
+            raise BuildError("the build was cancelled")
+        elif done.timed_out:
+            raise CompileTimeout(f"{compiler} took longer than the limit of {limit_s:g} s{target}")
+        elif done.status == 0:
+            return done.output
+        elif refuses_source(done):
+            raise CompileError(f"{compiler}{target}: {first_errors(done.output) or f'exit status {done.status}'}")
+        else:
+            cause = _cause(done, first_errors)
+    raise BuildError(f"{compiler} failed{target}, twice and for no fault of the source: {cause}")
+
+
+def refuses_source(done: Completed) -> bool:
+    """Whether a compiler that failed says that the source is wrong, and nothing says that the machine is."""
+    if done.status < 0 or done.status in _CANNOT_EXECUTE:
+        return False
+    lines = [line.strip() for line in done.output.splitlines()]
+    if any(_OF_THE_MACHINE.search(line) and not _QUOTED.search(line) for line in lines):
+        return False
+    return any(_OF_THE_SOURCE.search(line) for line in lines)
+
+
+def _run(compiler: str, command: Sequence[str], folder: Path, limit_s: float) -> Completed | str:
+    environment = {**os.environ, "TMPDIR": ".", "LC_ALL": "C"}
     try:
-        process = _start(command, folder, lifeline)
-        _running[threading.get_ident()] = process.pid
-        completed = _wait(process, timeout_s)
+        return run(command, limit_s, folder=folder, environment=environment)
     except OSError as error:
-        raise BuildError(f"cannot start {command[0]}: {error}") from error
-    finally:
-        _kill_group(_running.pop(threading.get_ident(), None))
-        os.close(ours)
-    if completed.status == -signal.SIGKILL and not completed.timed_out:
-        raise BuildError("the compiler was killed: the build was cancelled or the machine ran out of memory")
-    return completed
+        return f"cannot start {compiler}: {error}"
 
 
-def stop_compilers(threads: Collection[int]) -> None:
-    """Kill the compilers that these threads (`threading.get_ident`) wait for; each of them gets a BuildError."""
-    for thread in threads:
-        _kill_group(_running.get(thread))
-
-
-def _start(command: Sequence[str], folder: Path, lifeline: int) -> subprocess.Popen[str]:
-    try:
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _LIFELINE, "sh", *command],
-            cwd=folder, env={**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}, stdin=lifeline,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-    finally:
-        os.close(lifeline)
-
-
-def _wait(process: subprocess.Popen[str], timeout_s: float) -> Completed:
-    try:
-        output, _ = process.communicate(timeout=timeout_s)
-        return Completed(process.returncode, output, timed_out=False)
-    except subprocess.TimeoutExpired:
-        _kill_group(process.pid)
-        output, _ = process.communicate()
-        return Completed(process.returncode, output, timed_out=True)
-
-
-def _kill_group(group: int | None) -> None:
-    # The lifeline's reader stays in the group until it is killed here, so the number cannot have become another's.
-    if group is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+def _cause(done: Completed, first_errors: Callable[[str], str]) -> str:
+    if done.status < 0:
+        return f"it was killed by {signal_name(done.status)}, from outside or for lack of memory"
+    machine = [line for line in done.output.splitlines() if _OF_THE_MACHINE.search(line.strip())]
+    said = "\n".join(machine[:3]) or first_errors(done.output)
+    return f"exit status {done.status}" + (f": {said}" if said else "")

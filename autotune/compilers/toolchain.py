@@ -4,13 +4,13 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from autotune.core.child import run, signal_name
 from autotune.core.errors import BuildError
 
 _NO_NVCC = "no CUDA compiler found: pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl"
@@ -127,15 +127,11 @@ def _probe_gxx(path: Path) -> Compiler | None:
 
 
 def _ask(path: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            [str(path.absolute()), *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr if done.returncode == 0 else ""
+    for _ in range(2):  # one that is killed is not one that does not work
+        try:
+            done = run([str(path.absolute()), *arguments], 60.0)
+        except OSError as error:
+            raise BuildError(f"cannot start {path}: {error}") from error
+        if done.status >= 0:
+            return done.output if done.status == 0 else ""
+    raise BuildError(f"{path} was killed by {signal_name(done.status)}, twice, from outside or for lack of memory")

@@ -1,8 +1,10 @@
 """Database files, judged before SQLite touches them. Light: needs no SQLAlchemy."""
 
+import re
 from pathlib import Path
 
 from autotune.core.errors import StoreError, UsageError
+from autotune.core.passwords import resembles_url
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 """How every SQLite file begins."""
@@ -12,12 +14,17 @@ def plain_path(text: str) -> Path | None:
     """The absolute path where `text` is one; None where it is a URL.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is neither, or a URL with a typing error, which would make a file that is named like a password.
     """
     if "://" in text:
         return None
     if not text.strip() or "\0" in text:
         raise UsageError(f"the database {text!r} is neither a path nor a URL")
+    if resembles_url(text):
+        raise UsageError(
+            f"the database {re.split('[:/]', text)[0]}… looks like a URL but has no ://; "
+            "write e.g. postgresql+psycopg://user@host/name, or ./ before the name of a file"
+        )
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:  # ~ of nobody

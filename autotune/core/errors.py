@@ -53,5 +53,9 @@ class LaunchError(AutotuneError):
     """A candidate that could not be launched or stopped with an error on the device."""
 
 
+class FaultFound(AutotuneError):
+    """A candidate in whose traced run the checker found something wrong; the message is the first finding."""
+
+
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from autotune.core.model_version import UNCOUNTED
 from autotune.core.outcome import Outcome
 
 TimingKind = Literal["measured", "estimated"]
@@ -23,6 +24,16 @@ class Timing:
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is measured, or an estimate from counted work; others do not compare with it, and rank behind."""
+        return not self.method.endswith(UNCOUNTED)
+
+    @property
+    def label(self) -> str:
+        """`measured`, `estimated` or `estimated, not counted`."""
+        return self.kind if self.counted else f"{self.kind}, not counted"
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,21 @@ class KernelResources:
 
 
 @dataclass(frozen=True)
+class Version:
+    """A version of a family's text, and of the source that it rendered."""
+
+    template_hash: str
+    source_hash: str
+
+
+@dataclass(frozen=True)
 class Measurement:
-    """The record of one trial."""
+    """The record of one trial.
+
+    `machine_code` is a hash of what the device executes, whatever the text that it was made from; None where nothing
+    was built, or by a version that did not record it. `measured_as` is the version whose text was
+    measured, where the record has been renewed since: it stands for a later text that gives the same machine code.
+    """
 
     outcome: Outcome
     message: str = ""
@@ -86,6 +110,8 @@ class Measurement:
     build_seconds: float = 0.0
     device_seconds: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)  # driver, compiler, host, package version
+    machine_code: str | None = None
+    measured_as: Version | None = None
 
     @property
     def ms(self) -> float | None:
@@ -103,13 +129,14 @@ class Measurement:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
-        """Read what `to_json` wrote."""
         fields = dict(data)
         fields["outcome"] = Outcome(fields["outcome"])
         if fields.get("timing"):
             fields["timing"] = Timing(**fields["timing"])
         if fields.get("verification"):
             fields["verification"] = _verification(fields["verification"])
+        if fields.get("measured_as"):
+            fields["measured_as"] = Version(**fields["measured_as"])
         fields["resources"] = tuple(KernelResources(**item) for item in fields.get("resources", ()))
         return cls(**fields)
 

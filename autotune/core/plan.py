@@ -5,12 +5,13 @@ A plan is plain data. Devices allocate the buffers, then run the steps; exports 
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from autotune.core.arithmetic import FULL
-from autotune.core.values import DTYPE_SIZE
+from autotune.core.dtypes import DTYPES
+from autotune.core.errors import LaunchError
 
 Role = Literal["input", "output", "workspace"]
 Dim3 = tuple[int, int, int]
@@ -27,8 +28,7 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.elements * DTYPE_SIZE[self.dtype]
+        return self.elements * DTYPES[self.dtype].size
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,61 @@ class ScalarArg:
     value: int | float
 
 
-Arg = PointerArg | ViewArg | ScalarArg
+@dataclass(frozen=True)
+class TensorMapArg:
+    """`const __grid_constant__ TensorMap` by value: the tensor `name` and the box of it that one copy of TMA moves.
+
+    Dimensions begin with the contiguous one; `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is
+    128, 64 or 32 bytes, 0: none. `axes` tells for each dimension the tensor's axis, and of how many of that axis'
+    strides its own consists.
+    """
+
+    name: str
+    storage: str
+    offset: int
+    dtype: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+    role: Role
+    axes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def stride_bytes(self) -> tuple[int, ...]:
+        """Of all dimensions but the first. That of a dimension with one element does not matter: any that TMA takes."""
+        pairs = zip(self.extents[1:], self.strides[1:], strict=True)
+        return tuple(stride * DTYPES[self.dtype].size if extent > 1 else _TMA_UNIT for extent, stride in pairs)
+
+    def complaint(self, address: int) -> str | None:
+        """What TMA would not take, for a tensor whose first element is at `address`."""
+        size, row = DTYPES[self.dtype].size, self.box[0] * DTYPES[self.dtype].size
+        if self.strides[0] != 1 and self.extents[0] > 1:
+            return f"its rows must be contiguous, but neighbouring elements are {self.strides[0]} apart"
+        if address % _TMA_UNIT:
+            return f"it must begin at a multiple of {_TMA_UNIT} bytes, not at {address:#x}"
+        for stride in self.stride_bytes:
+            if stride % _TMA_UNIT or not 0 <= stride < _TMA_REACH:
+                return (
+                    f"its strides must be multiples of {_TMA_UNIT // size} elements, from 0 on, got {self.strides[1:]}"
+                )
+        if not all(1 <= extent <= _TMA_EXTENT for extent in self.extents):
+            return f"its dimensions must be 1 to 2^32 long, got {self.extents}"
+        if not all(1 <= n <= _TMA_BOX for n in self.box) or row % _TMA_UNIT or (self.swizzle and row != self.swizzle):
+            # Rows shorter than the swizzle are allowed, but where they then lie is not what is modelled here.
+            rows = f"its rows {self.swizzle // size}" if self.swizzle else f"its rows multiples of {_TMA_UNIT // size}"
+            return f"its box must be 1 to {_TMA_BOX} long and {rows}, got {self.box}"
+        return None
+
+
+TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Widths in bytes (0: none) and their numbers in tensor maps, `CUtensorMapSwizzle`."""
+
+_TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
+
+Arg = PointerArg | ViewArg | ScalarArg | TensorMapArg
+MapEncoder = Callable[[TensorMapArg, int], bytes]
+"""Makes a device's tensor map of 128 bytes for a tensor whose first element is at an address."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +157,6 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Threads a block."""
         return math.prod(self.block)
 
     @property
@@ -125,7 +178,6 @@ class LaunchPlan:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The kernel launches among the steps."""
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
     @property
@@ -137,16 +189,45 @@ class LaunchPlan:
 _SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f"}
 
 
-def pack_arguments(args: tuple[Arg, ...], addresses: Mapping[str, int]) -> bytes:
-    """Kernel parameters in CUDA's parameter layout (natural alignment), from each buffer's address."""
+def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:
+    """Encodes none: for launches that have none.
+
+    Raises:
+        LaunchError: always.
+    """
+    raise LaunchError(f"nothing here makes tensor maps, such as {arg.name!r} at {address:#x}")
+
+
+def pack_arguments(
+    args: tuple[Arg, ...],
+    addresses: Mapping[str, int],
+    encode: MapEncoder = no_tensor_maps,
+    places: Sequence[int] | None = None,
+) -> bytes:
+    """Kernel parameters in CUDA's parameter layout, from each buffer's address.
+
+    `places`: the offset of each, as a compiled kernel has them; without it natural alignment decides.
+
+    Raises:
+        LaunchError: TMA does not take a tensor that a tensor map describes.
+    """
     packed = b""
-    for arg in args:
-        if isinstance(arg, ScalarArg):
-            piece = struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
-            alignment = len(piece)
-        else:
-            address = addresses[arg.storage] + arg.offset * DTYPE_SIZE[arg.dtype]
-            strides = arg.strides if isinstance(arg, ViewArg) else ()
-            piece, alignment = struct.pack(f"<Q{len(strides)}q", address, *strides), 8
-        packed += b"\0" * (-len(packed) % alignment) + piece
+    for number, arg in enumerate(args):
+        piece, alignment = _packed(arg, addresses, encode)
+        gap = -len(packed) % alignment if places is None else places[number] - len(packed)
+        packed += b"\0" * gap + piece
     return packed
+
+
+def _packed(arg: Arg, addresses: Mapping[str, int], encode: MapEncoder) -> tuple[bytes, int]:
+    """An argument's bytes and their alignment."""
+    if isinstance(arg, ScalarArg):
+        piece = struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
+        return piece, len(piece)
+    address = addresses[arg.storage] + arg.offset * DTYPES[arg.dtype].size
+    if isinstance(arg, TensorMapArg):
+        if (complaint := arg.complaint(address)) is not None:
+            raise LaunchError(f"{arg.name}: TMA cannot copy this tensor: {complaint}")
+        return encode(arg, address), 64
+    strides = arg.strides if isinstance(arg, ViewArg) else ()
+    return struct.pack(f"<Q{len(strides)}q", address, *strides), 8

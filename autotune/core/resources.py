@@ -19,3 +19,8 @@ def resource_root(name: str) -> Path:
         if root.is_dir():
             return root
     raise AutotuneError(f"the folder {name!r} that belongs to autotune is missing; reinstall the package")
+
+
+def in_checkout() -> bool:
+    """Whether `templates/` and `db/` are those of a repository, which may be changed, not of an installed package."""
+    return not resource_root("db").is_relative_to(_PACKAGE)

@@ -42,9 +42,3 @@ def target() -> str:
 def device() -> str | None:
     """Device asked for with `AUTOTUNE_DEVICE` (`cuda`, `cpu`, or the name of a GPU), if any."""
     return _variable("AUTOTUNE_DEVICE")
-
-
-def nvcc() -> Path | None:
-    """The compiler asked for with `AUTOTUNE_NVCC`, if any."""
-    given = _variable("AUTOTUNE_NVCC")
-    return None if given is None else Path(given).expanduser()

@@ -1,19 +1,12 @@
 """Small shared types: what a field, a parameter or an expression can be."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 Value = bool | int | float | str
 """One field of a problem or one value of a parameter."""
 
 Config = Mapping[str, Value]
 """One value for each parameter of a template, in the template's order."""
-
-DType = Literal["fp16", "bf16", "fp32"]
-"""Element types of tensors."""
-
-DTYPE_SIZE: Mapping[str, int] = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "int32": 4}
-"""Bytes per element."""
 
 
 def format_config(config: Config) -> str:

@@ -1,17 +1,13 @@
 """The engine's side of the worker process: start it, ask it, kill it when it hangs, start it again."""
 
-import contextlib
 import os
-import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 from multiprocessing.connection import Connection
 from typing import IO
 
+from autotune.core.channel import LOST, start_module
+from autotune.core.child import Child, signal_name
 from autotune.core.errors import AutotuneError
 from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
@@ -31,10 +27,7 @@ class WorkerDied(AutotuneError):
 
 
 class WorkerClient:
-    """One worker process at a time, used by one thread; only `kill` may be called from others.
-
-    The worker ends with the *thread* that started it, so the thread that calls must live as long as the search.
-    """
+    """One worker process at a time, used by one thread at a time; only `kill` may be called from others."""
 
     patience_s: float = 1.0
     """Seconds that a candidate under way has to end in when nobody waits for it any more; then the worker is killed."""
@@ -42,7 +35,7 @@ class WorkerClient:
     def __init__(self, opener: DeviceOpener) -> None:
         self._opener = opener
         self._prepared: Prepare | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._connection: Connection | None = None
         self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as long as the client
         self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
@@ -57,6 +50,8 @@ class WorkerClient:
         Raises:
             AutotuneError: what the device raised (DeviceMissing), or the worker did not come up.
         """
+        if self._ended_by_itself():
+            self.stop()
         if self._process is not None and self.opened is not None:
             return self.opened
         self._spawn()
@@ -87,13 +82,13 @@ class WorkerClient:
 
     def stop(self) -> None:
         """Kill the worker and all its processes; the next `ask` starts a new one."""
-        self.kill()
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.close()
         if self._connection is not None:
             self._connection.close()
-        with self._lock:
-            if self._process is not None:
-                self._process.wait()
-            self._connection = self._process = None
+            self._connection = None
 
     def kill(self, *, for_good: bool = False) -> None:
         """Kill the worker while another thread may be waiting for it, which then sees it dead.
@@ -102,9 +97,8 @@ class WorkerClient:
         """
         with self._lock:
             self._killed_for_good |= for_good
-            if self._process is not None:  # not reaped yet, so the number of its group is still its own
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            if self._process is not None:
+                self._process.kill()
 
     def close(self) -> None:
         """Stop, and drop what was kept for restarts."""
@@ -112,22 +106,24 @@ class WorkerClient:
         self._keep.close()
         self._log.close()
 
+    def _ended_by_itself(self) -> bool:
+        """Whether the process has ended while nothing was asked of it, which is no verdict on what will be."""
+        return self._process is not None and not self._process.killed and self._process.wait(0.0) is not None
+
     def _spawn(self) -> None:
-        ours, theirs = socket.socketpair()
-        handles = (theirs.fileno(), self._keep.fileno())
-        command = [sys.executable, "-P", "-m", "autotune.devices.worker", *map(str, (*handles, os.getpid()))]
+        keep = self._keep.fileno()
         _empty(self._log)
-        with self._lock, theirs:
+        with self._lock:
             if self._killed_for_good:
-                ours.close()
                 raise AutotuneError("the worker was stopped for good")
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
-                pass_fds=handles, env=_environment(),
-            )  # fmt: skip
-        self._connection = Connection(ours.detach())
+            try:
+                self._process, self._connection = start_module(
+                    "autotune.devices.worker", arguments=[str(keep)], environment=_environment(), stderr=self._log,
+                    files=[keep],
+                )  # fmt: skip
+            except OSError as error:
+                raise AutotuneError(f"the process that runs kernels cannot be started: {error}") from error
         self.starts += 1
-        self._send([*sys.path])
         self._send(self._opener)
 
     def _ask(self, message: Message, limit_s: float) -> Reply:
@@ -138,7 +134,7 @@ class WorkerClient:
         assert self._connection is not None
         try:
             self._connection.send(message)
-        except (BrokenPipeError, ConnectionResetError):
+        except LOST:
             raise self._death() from None
 
     def _receive(self, limit_s: float) -> Reply:
@@ -148,7 +144,7 @@ class WorkerClient:
                 self.stop()
                 raise WorkerTimeout(f"no result within {limit_s:.3g} s")
             reply = self._read(limit_s)
-        except (EOFError, ConnectionResetError):
+        except LOST:
             raise self._death() from None
         if isinstance(reply, Failed):
             self.stop()
@@ -163,7 +159,7 @@ class WorkerClient:
         watch.start()
         try:
             reply = self._connection.recv()
-        except (EOFError, ConnectionResetError):
+        except LOST:
             raise
         except Exception as error:
             self.stop()
@@ -177,31 +173,24 @@ class WorkerClient:
 
     def _death(self) -> WorkerDied:
         assert self._process is not None
-        how = _how(self._process.pid)
+        how = _how(self._process)
         said = _last_line(self._log)
         self.stop()
         return WorkerDied(how + (f": {said}" if said else ""))
 
 
 def _environment() -> dict[str, str]:
-    # The child must import this very package before it is told our path.
-    root = os.pathsep.join(path for path in sys.path if path)
     # References are computed unit by unit on several threads; a BLAS that starts one a core for each gets in their way.
     threads = str(max(1, (os.cpu_count() or 1) // 8))
-    return {"OPENBLAS_NUM_THREADS": threads, **os.environ, "PYTHONPATH": root}
+    return {"OPENBLAS_NUM_THREADS": threads, **os.environ}
 
 
-def _how(pid: int) -> str:
-    """How a child that closed its connection ended. It is not reaped: its process group is still to be killed."""
-    for _ in range(500):
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if ended is None:
-            time.sleep(0.01)
-        elif ended.si_code == os.CLD_EXITED:
-            return f"{_WHO} ended with status {ended.si_status}"
-        else:
-            return f"{_WHO} was killed by {signal.Signals(ended.si_status).name}"
-    return f"{_WHO} closed its connection"
+def _how(process: Child) -> str:
+    """How a child that closed its connection ended."""
+    status = process.wait(5.0)
+    if status is None:
+        return f"{_WHO} closed its connection"
+    return f"{_WHO} was killed by {signal_name(status)}" if status < 0 else f"{_WHO} ended with status {status}"
 
 
 def _empty(file: IO[bytes]) -> None:

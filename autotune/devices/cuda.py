@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import DeviceMissing, LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
+from autotune.devices.driver_maps import encode_tensor_map
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
@@ -27,7 +28,6 @@ from autotune.gpus.present import driver_version, gpu_count, present_gpu
 
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30
-_NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
 
 Command = Callable[[], None]
 
@@ -103,14 +103,12 @@ class CudaDevice:
             with self._translated(f"cannot upload {name}"):
                 self._driver.memcpy_htod(memory, np.ascontiguousarray(data).view(np.uint8))
 
-    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
-        """Fill with NaN, or with another byte."""
+    def poison(self, name: str, byte: int = NAN_BYTE) -> None:
         buffer, memory = self._held(name)
         with self._translated(f"cannot fill {name}"):
             self._memset(memory, byte, buffer.nbytes, self._stream)()
 
     def download(self, name: str) -> NDArray[Any]:
-        """The buffer's content as a 1-D array of its element type."""
         buffer, memory = self._held(name)
         with self._translated(f"cannot download {name}"):
             self._stream.synchronize()
@@ -201,7 +199,7 @@ class CudaDevice:
         if isinstance(step, Zero):
             buffer, memory = self._held(step.buffer)
             return self._memset(memory, 0, buffer.nbytes, stream)
-        packed = pack_arguments(step.args, addresses)
+        packed = pack_arguments(step.args, addresses, encode_tensor_map, program.places.get(step.kernel))
         return partial(program.kernels[step.kernel]._launch_kernel, step.grid, step.block, packed, step.smem, stream)
 
     def _memset(self, memory: Any, byte: int, nbytes: int, stream: Any) -> Command:

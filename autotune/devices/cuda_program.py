@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 from autotune.compilers.artifact import Artifact
+from autotune.compilers.parameters import parameter_places
 from autotune.core.errors import LaunchError
-from autotune.core.plan import Launch, LaunchPlan
+from autotune.core.plan import Launch, LaunchPlan, TensorMapArg
 from autotune.gpus.spec import DeviceSpec
 
 _UNASKED_SMEM = 48 * 1024  # a block may have this much; more must be asked for, kernel by kernel
@@ -16,10 +17,11 @@ _UNASKED_SMEM = 48 * 1024  # a block may have this much; more must be asked for,
 
 @dataclass
 class CudaProgram:
-    """A loaded cubin and its kernels by name."""
+    """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps."""
 
     module: Any
     kernels: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Unload: PyCUDA does when the last reference goes."""
@@ -40,6 +42,8 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
             program.kernels[name] = program.module.get_function(name)
     for launch in plan.launches:
         _check(program.kernels[launch.kernel], launch, spec)
+        if any(isinstance(arg, TensorMapArg) for arg in launch.args):
+            program.places[launch.kernel] = parameter_places(artifact.path, launch.kernel)
     for name, kernel in program.kernels.items():
         dynamic = max(launch.smem for launch in plan.launches if launch.kernel == name)
         if dynamic + kernel.shared_size_bytes > _UNASKED_SMEM:

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.model_version import DRIVER
@@ -18,23 +18,23 @@ from autotune.core.plan import Buffer, Launch, LaunchPlan, Zero, pack_arguments
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.guarded import GuardedMemory
 from autotune.emulator.library import EmulatorLibrary, Failure
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 
-_NOT_A_NUMBER = 0xFF  # as every byte of an element: NaN in every floating dtype
 _METHOD = "emulator wall clock (not a GPU time)"
 
 
 @dataclass
 class CpuProgram:
-    """A loaded emulated binary."""
+    """A loaded emulated binary. Each run has another order of blocks, warps and lanes, always in the same sequence."""
 
     binary: EmulatorLibrary
+    runs: int = 0
 
     def close(self) -> None:
-        """Unload."""
         self.binary.close()
 
 
@@ -84,8 +84,7 @@ class CpuDevice:
             raise LaunchError(f"buffer {name} holds {buffer.elements} {buffer.dtype}, got {data.shape} {data.dtype}")
         memory.array(dtype)[:] = data
 
-    def poison(self, name: str, byte: int = _NOT_A_NUMBER) -> None:
-        """Fill with NaN, or with another byte."""
+    def poison(self, name: str, byte: int = NAN_BYTE) -> None:
         self._held(name)[1].fill(byte)
 
     def download(self, name: str) -> NDArray[Any]:
@@ -118,6 +117,8 @@ class CpuDevice:
         """
         if not isinstance(program, CpuProgram):
             raise LaunchError(f"{type(program).__name__} is not a program of this device")
+        program.binary.order(program.runs)
+        program.runs += 1
         for step in plan.steps:
             if isinstance(step, Zero):
                 self._held(step.buffer)[1].fill(0)
@@ -142,7 +143,6 @@ class CpuDevice:
         return replace(time_adaptively(sample, budget, _METHOD), kind="estimated")
 
     def close(self) -> None:
-        """Free the buffers."""
         self.allocate(())
 
     def _held(self, name: str) -> tuple[Buffer, GuardedMemory]:
@@ -157,7 +157,7 @@ class CpuDevice:
             storage = getattr(arg, "storage", None)
             if storage is not None:
                 self._held(storage)
-        arguments = pack_arguments(step.args, addresses)
+        arguments = pack_arguments(step.args, addresses, encode_tensor_map)
         failure = binary.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
         damage = self._damage()  # looked at in any case: it is repaired by looking
         if failure is not None:

@@ -14,15 +14,22 @@ from autotune.compilers.artifact import Artifact
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import OutputCheck, Timing, Verification
 from autotune.core.outcome import Outcome
-from autotune.core.plan import Buffer, LaunchPlan
+from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
+from autotune.core.words import format_ms
+from autotune.devices.comparison import compare, describe, located, worse, worst_of
 from autotune.devices.protocol import Device, Program, TimingBudget
-from autotune.ops.expected import Expectation, covered, tensor_view
+from autotune.devices.twin import make_twin
+from autotune.ops.expected import Expectation, covered, storage_images, tensor_view
 from autotune.ops.op import Op
 
 Storages = Mapping[str, NDArray[Any]]
 """Downloaded buffers by name, 1-D."""
 
+_NAN = 0xFF
+_BETWEEN = 3.0  # between the second run's inputs: families compute again what comes out as NaN, and right
 _WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
+
+_OTHER_BITS = "run again it gives other bits, though its family says that it is deterministic"
 
 _FINAL_SECONDS = 0.2  # a finalist's rounds are several
 _COLD_FACTOR, _COLD_MS = 1.25, 0.1  # how much slower a first run may be than the limit for warm ones
@@ -38,27 +45,65 @@ class Verdict:
     verification: Verification | None = None
 
 
+@dataclass(frozen=True)
+class _Side:
+    """Launches over one set of tensors, with what they hold and what must come out.
+
+    `gap`: the bytes that outputs hold between their tensors; `label` tells of the other side's runs.
+    """
+
+    plan: LaunchPlan
+    tensors: tuple[TensorSpec, ...]
+    expected: Expectation
+    gap: int = _NAN
+    label: str = ""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(tensor for tensor in self.tensors if tensor.role == "output")
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The buffers that the other side does not use."""
+        return tuple(buffer for buffer in self.plan.buffers if buffer.role != "workspace")
+
+
 class Bench:
     """A device with one problem's inputs on it; evaluates candidates one after the other.
 
     Inputs stay on the device between candidates and are checked to be unchanged after each that is verified: all but
     those whose first run is so slow that they cannot win.
+
+    Args:
+        expectation: of the inputs that candidates are timed on.
+        hard: of the same problem with the op's hard inputs, for the second run; the same inputs if there are none.
     """
 
-    def __init__(self, device: Device, op: Op, expectation: Expectation) -> None:
+    def __init__(self, device: Device, op: Op, expectation: Expectation, hard: Expectation | None = None) -> None:
         self._device = device
         self._op = op
         self._expected = expectation
+        self._hard = hard
         self._uploaded: dict[str, Buffer] = {}
         self._trusted = True  # the inputs on the device have been compared since the last run
-        self._covered: dict[str, NDArray[np.bool_] | None] = {}
+        self._images: dict[Buffer, NDArray[Any]] = {}
+        self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
 
-    def evaluate(self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
-        """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome."""
+    def evaluate(
+        self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None, *, deterministic: bool = False
+    ) -> Verdict:
+        """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome.
+
+        `deterministic`: one more run must give the same bits.
+        """
+        sides = self._sides(plan)
         try:
-            self._place(plan)
+            self._place(*sides)
             with closing(self._device.load(artifact, plan)) as program:
-                return self._judge(program, plan, budget)
+                verdict, outputs = self._judge(program, sides, budget)
+                if deterministic and verdict.outcome is Outcome.OK and not self._repeats(program, sides[0], outputs):
+                    return replace(verdict, outcome=Outcome.WRONG_RESULT, message=_OTHER_BITS, timing=None)
+                return verdict
         except LaunchError as error:
             self._uploaded.clear()  # who knows what it wrote before it failed
             return Verdict(Outcome.LAUNCH_ERROR, str(error))
@@ -78,34 +123,60 @@ class Bench:
 
     def _time_once(self, artifact: Artifact, plan: LaunchPlan) -> Timing | None:
         try:
-            self._place(plan)
+            self._place(self._side(plan))
             with closing(self._device.load(artifact, plan)) as program:
                 return self._device.time(program, plan, TimingBudget(max_seconds=_FINAL_SECONDS))
         except LaunchError:
             return None
 
-    def _judge(self, program: Program, plan: LaunchPlan, budget: TimingBudget | None) -> Verdict:
-        took = self._run_poisoned(program, plan)
+    def _side(self, plan: LaunchPlan) -> _Side:
+        return _Side(plan, self._op.tensors(self._expected.problem), self._expected)
+
+    def _sides(self, plan: LaunchPlan) -> tuple[_Side, ...]:
+        """The problem as it lies, and its twin unless that would be the same."""
+        own = self._side(plan)
+        twin = make_twin(plan, own.tensors)
+        if twin is None or not (twin.moved or self._hard):
+            return (own,)
+        kinds = filter(None, ("hard inputs" if self._hard else "", "other strides" if twin.moved else ""))
+        label = f"run again over other values, with {' and '.join(kinds)}: "
+        return own, _Side(twin.plan, twin.tensors, self._hard or self._expected, _WRONG, label)
+
+    def _repeats(self, program: Program, side: _Side, known: Storages) -> bool:
+        """Whether another run gives the same bits as the first."""
+        self._spoil(side, known)
+        self._device.run(program, side.plan)
+        return all(self._device.equals(name, known[name]) for name in known)
+
+    def _judge(
+        self, program: Program, sides: tuple[_Side, ...], budget: TimingBudget | None
+    ) -> tuple[Verdict, Storages]:
+        """The verdict and the outputs of the first run."""
+        own = sides[0]
+        took = self._run_poisoned(program, own.plan)
         if took is not None and budget is not None and _hopeless(took, budget):
             self._trusted = False
-            return Verdict(Outcome.PRUNED, f"given up after its first run, unverified: {took:.4g} ms", _one_run(took))
-        verification, message, outputs = self._verify(program, plan)
+            said = f"given up after its first run, unverified: {format_ms(took)} ms"
+            return Verdict(Outcome.PRUNED, said, _one_run(took)), {}
+        verification, message, outputs = self._verify(program, sides)
         if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
             self._uploaded.clear()
-            self._place(plan)
-            self._run_poisoned(program, plan)
-            verification, message, outputs = self._verify(program, plan)
+            self._place(*sides)
+            self._run_poisoned(program, own.plan)
+            verification, message, outputs = self._verify(program, sides)
         self._trusted = True
         if message:
-            return Verdict(Outcome.WRONG_RESULT, message, None, verification)
+            return Verdict(Outcome.WRONG_RESULT, message, None, verification), outputs
         if budget is None:
-            return Verdict(Outcome.OK, "", None, verification)
-        timing = self._device.time(program, plan, budget)
-        again, message = self._compare_again(plan, outputs)
+            return Verdict(Outcome.OK, "", None, verification), outputs
+        timing = self._device.time(program, own.plan, budget)
+        again, message = self._compare_again(own, outputs)
         if message:
-            return Verdict(Outcome.WRONG_RESULT, f"after it was timed: {message}", None, again or verification)
+            message = f"after it was timed: {message}"
+            return Verdict(Outcome.WRONG_RESULT, message, None, again or verification), outputs
         outcome, message = judge_timing(timing, budget)
-        return Verdict(outcome, message, None if outcome is Outcome.LAUNCH_ERROR else timing, verification)
+        kept = None if outcome is Outcome.LAUNCH_ERROR else timing
+        return Verdict(outcome, message, kept, verification), outputs
 
     def _run_poisoned(self, program: Program, plan: LaunchPlan) -> float | None:
         """Run over outputs and workspaces of NaN; milliseconds where the device can tell."""
@@ -114,137 +185,133 @@ class Bench:
                 self._device.poison(buffer.name)
         return self._device.run(program, plan)
 
-    def _verify(self, program: Program, plan: LaunchPlan) -> tuple[Verification, str, Storages]:
+    def _verify(self, program: Program, sides: tuple[_Side, ...]) -> tuple[Verification, str, Storages]:
         """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
 
         Outputs and workspaces were NaN before the first run. Before the second one outputs hold finite values that
         are far from right, and workspaces what the first run left: kernels that add to what is there, blend it in,
-        or write only what has not been written yet are caught. The outputs returned are those of the first run.
+        or write only what has not been written yet are caught. The second run has other inputs, where the op knows
+        some that show more, and every tensor that allows it has other strides. The outputs returned are those of the
+        first run.
         """
-        outputs = self._outputs(plan)
-        verification, message = self._compare(plan, outputs)
-        if not message:
-            self._spoil(plan, outputs)
-            self._device.run(program, plan)
-            again, message = self._compare_again(plan, outputs)
+        own, *others = sides
+        outputs = self._outputs(own)
+        verification, message = self._compare(own, outputs)
+        if not message and others:
+            [other] = others
+            for buffer in other.own:
+                if buffer.role == "output":
+                    self._device.poison(buffer.name, _WRONG)
+            self._device.run(program, other.plan)
+            again, message = self._compare(other, self._outputs(other))
+            message = message and other.label + message
+            verification = again if message else worse(verification, again)
+        elif not message:
+            self._spoil(own, outputs)
+            self._device.run(program, own.plan)
+            repeated, message = self._compare_again(own, outputs)
             message = message and f"run again over other values: {message}"
-            verification = again or verification
-        return verification, self._changed_input(plan) or message, outputs
+            verification = repeated or verification
+        return verification, next(filter(None, map(self._changed_input, sides)), "") or message, outputs
 
-    def _outputs(self, plan: LaunchPlan) -> Storages:
-        return {b.name: self._device.download(b.name) for b in plan.buffers if b.role == "output"}
+    def _outputs(self, side: _Side) -> Storages:
+        return {buffer.name: self._device.download(buffer.name) for buffer in side.own if buffer.role == "output"}
 
-    def _spoil(self, plan: LaunchPlan, known: Storages) -> None:
+    def _spoil(self, side: _Side, known: Storages) -> None:
         """Wrong values in every element of the outputs; what lies between their tensors stays as it is `known`."""
-        for buffer in plan.buffers:
+        for buffer in side.own:
             if buffer.role == "output":
-                inside = self._inside(buffer)
+                inside = self._inside(side, buffer)
                 if inside is None:
                     self._device.poison(buffer.name, _WRONG)
                     continue
                 image = known[buffer.name].copy()
-                image[inside] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
+                image[inside[0]] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
                 self._device.upload(buffer.name, image)
 
-    def _compare_again(self, plan: LaunchPlan, known: Storages) -> tuple[Verification | None, str]:
+    def _compare_again(self, side: _Side, known: Storages) -> tuple[Verification | None, str]:
         """Compare the outputs that are there now, unless they equal the `known` good ones bit for bit."""
         if all(self._device.equals(name, known[name]) for name in known):
             return None, ""
-        return self._compare(plan, self._outputs(plan))
+        return self._compare(side, self._outputs(side))
 
-    def _place(self, plan: LaunchPlan) -> None:
-        self._device.allocate(plan.buffers)
-        inputs = {buffer.name: buffer for buffer in plan.buffers if buffer.role == "input"}
-        self._uploaded = {name: held for name, held in self._uploaded.items() if inputs.get(name) == held}
-        for name, buffer in inputs.items():
+    def _place(self, *sides: _Side) -> None:
+        """Make the sides' buffers exist, and their inputs be there."""
+        self._device.allocate([*sides[0].plan.buffers, *(buffer for side in sides[1:] for buffer in side.own)])
+        inputs = {buffer.name: (buffer, side) for side in sides for buffer in side.own if buffer.role == "input"}
+        self._uploaded = {
+            name: held for name, held in self._uploaded.items() if name in inputs and inputs[name][0] == held
+        }
+        for name, (buffer, side) in inputs.items():
             if name not in self._uploaded:
-                self._device.upload(name, self._image(buffer))
+                self._device.upload(name, self._image(side, buffer))
                 self._uploaded[name] = buffer
 
-    def _image(self, buffer: Buffer) -> NDArray[Any]:
-        image = self._expected.images[buffer.name]
-        missing = buffer.elements - image.size
-        if missing <= 0:
-            return image
-        padding = np.frombuffer(b"\xff" * (missing * image.itemsize), image.dtype)
-        return np.concatenate([image, padding])
+    def _image(self, side: _Side, buffer: Buffer) -> NDArray[Any]:
+        if buffer not in self._images:
+            self._images = {held: image for held, image in self._images.items() if held.name != buffer.name}
+            if buffer.name in side.expected.images:
+                image = side.expected.images[buffer.name]
+            else:
+                members = tuple(tensor for tensor in side.tensors if tensor.storage == buffer.name)
+                image = storage_images(members, self._values(side))[buffer.name]
+                image[~covered(image.size, members)] = _BETWEEN
+            padding = np.frombuffer(b"\xff" * ((buffer.elements - image.size) * image.itemsize), image.dtype)
+            self._images[buffer] = np.concatenate([image, padding]) if padding.size else image
+        return self._images[buffer]
 
-    def _compare(self, plan: LaunchPlan, storages: Storages) -> tuple[Verification, str]:
-        expected = self._expected
-        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in expected.outputs}
+    def _values(self, side: _Side) -> dict[str, NDArray[Any]]:
+        """The inputs in their logical shapes."""
+        tensors = self._op.tensors(self._expected.problem)
+        return {t.name: tensor_view(side.expected.images[t.storage], t) for t in tensors if t.role == "input"}
+
+    def _compare(self, side: _Side, storages: Storages) -> tuple[Verification, str]:
+        expected = side.expected
+        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in side.outputs}
         with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
             units = range(len(expected.sources))
-            per_unit = list(pool.map(lambda index: self._check_unit(index, got, plan.arithmetic), units))
-        checks = tuple(_worst([unit[name] for unit in per_unit]) for name in got)
+            per_unit = list(pool.map(lambda index: self._check_unit(expected, index, got, side.plan.arithmetic), units))
+        checks = tuple(worst_of([unit[name] for unit in per_unit]) for name in got)
         verification = Verification(expected.problem.key, checks, len(per_unit), len(expected.sources))
-        return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(plan, storages)
+        return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(side, storages)
 
-    def _check_unit(self, index: int, got: dict[str, NDArray[Any]], arithmetic: str) -> dict[str, OutputCheck]:
-        unit = self._expected.units[self._expected.sources[index]]
+    def _check_unit(
+        self, expected: Expectation, index: int, got: dict[str, NDArray[Any]], arithmetic: str
+    ) -> dict[str, OutputCheck]:
+        unit = expected.units[expected.sources[index]]
         bound = unit.bounds[arithmetic]
-        piece = self._op.unit(self._expected.problem, got, index)
+        piece = self._op.unit(expected.problem, got, index)
         return {
-            name: _located(compare(name, piece[name], reference, bound[name]), got[name], piece[name])
+            name: located(compare(name, piece[name], reference, bound[name]), got[name], piece[name])
             for name, reference in unit.reference.items()
         }
 
-    def _stray_write(self, plan: LaunchPlan, storages: Storages) -> str:
-        for buffer in plan.buffers:
-            inside = self._inside(buffer) if buffer.role == "output" else None
+    def _stray_write(self, side: _Side, storages: Storages) -> str:
+        zeroed = {step.buffer for step in side.plan.steps if isinstance(step, Zero)}
+        for buffer in side.own:
+            inside = self._inside(side, buffer) if buffer.role == "output" else None
             if inside is not None:
-                outside = storages[buffer.name][~inside]
-                if outside.tobytes() != b"\xff" * outside.nbytes:
+                outside = storages[buffer.name][inside[1]]
+                gap = 0 if buffer.name in zeroed else side.gap
+                if outside.tobytes() != bytes([gap]) * outside.nbytes:
                     return f"{buffer.name}: written outside the tensors it holds"
         return ""
 
-    def _inside(self, buffer: Buffer) -> NDArray[np.bool_] | None:
-        """Which elements of an output's storage belong to a tensor; None for all of them."""
-        if buffer.name not in self._covered:
-            members = tuple(tensor for tensor in self._expected.outputs if tensor.storage == buffer.name)
-            mask = covered(buffer.elements, members)
-            self._covered[buffer.name] = None if mask.all() else mask
-        return self._covered[buffer.name]
+    def _inside(self, side: _Side, buffer: Buffer) -> tuple[NDArray[np.bool_], NDArray[np.intp]] | None:
+        """Which elements of an output's storage belong to a tensor, and where the others are; None for all of them."""
+        if buffer not in self._covered:
+            mask = covered(buffer.elements, tuple(t for t in side.outputs if t.storage == buffer.name))
+            self._covered = {held: known for held, known in self._covered.items() if held.name != buffer.name}
+            self._covered[buffer] = None if mask.all() else (mask, np.flatnonzero(~mask))
+        return self._covered[buffer]
 
-    def _changed_input(self, plan: LaunchPlan) -> str:
+    def _changed_input(self, side: _Side) -> str:
         """What the kernel did to its inputs; those are uploaded again for the next candidate."""
-        for buffer in plan.buffers:
-            if buffer.role == "input" and not self._device.equals(buffer.name, self._image(buffer)):
+        for buffer in side.own:
+            if buffer.role == "input" and not self._device.equals(buffer.name, self._image(side, buffer)):
                 del self._uploaded[buffer.name]
                 return f"input {buffer.name} was changed"
         return ""
-
-
-def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound: float) -> OutputCheck:
-    """Every element of one output of one unit against the reference.
-
-    NaN and Inf count as `not_finite`, except an infinity that the reference has at the same place.
-    """
-    if got.size == 0:
-        return OutputCheck(name, 0.0, bound, 0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.subtract(got, reference, dtype=np.float64, casting="unsafe")
-    np.abs(error, out=error)
-    bad = 0
-    if not np.isfinite(error.max()):  # NaN counts as the largest
-        wrong = _not_finite(got.astype(np.float64), reference)
-        error[~np.isfinite(error)] = 0.0
-        bad = int(wrong.sum())
-    worst = int(wrong.argmax()) if bad else int(error.argmax())
-    at = tuple(int(axis) for axis in np.unravel_index(worst, got.shape))
-    return OutputCheck(name, float(error.max()), bound, bad, at)
-
-
-def _not_finite(value: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.where(np.isfinite(reference), ~np.isfinite(value), value != reference)
-
-
-def describe(check: OutputCheck) -> str:
-    """What is wrong with an output, or an empty text."""
-    if check.passed:
-        return ""
-    if check.not_finite:
-        return f"{check.name}: {check.not_finite} elements NaN or Inf, or not written; first at {check.at}"
-    return f"{check.name}: error {check.max_abs_error:.3g} at {check.at}, bound {check.bound:.3g}"
 
 
 def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
@@ -253,7 +320,7 @@ def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:
         return Outcome.LAUNCH_ERROR, f"the device reported a time of {timing.median_ms} ms"
     limit = budget.give_up_above_ms
     if limit is not None and timing.min_ms > limit:
-        return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {limit:.4g} ms"
+        return Outcome.PRUNED, f"given up after {timing.repeats} repeats: slower than {format_ms(limit)} ms"
     return Outcome.OK, ""
 
 
@@ -265,41 +332,6 @@ def _hopeless(first_run_ms: float, budget: TimingBudget) -> bool:
 
 def _one_run(ms: float) -> Timing:
     return Timing("measured", ms, ms, ms, ms, 1, "events, one cold run")
-
-
-def _worst(checks: Sequence[OutputCheck]) -> OutputCheck:
-    bad = sum(check.not_finite for check in checks)
-    # An error counts by how far it exceeds its own unit's bound; a bound of 0 allows no error at all.
-    worst = max(checks, key=lambda check: (check.not_finite, _excess(check)))
-    return replace(worst, not_finite=bad)
-
-
-def _excess(check: OutputCheck) -> float:
-    if check.bound > 0.0:
-        return check.max_abs_error / check.bound
-    return float("inf") if check.max_abs_error > 0.0 else 0.0
-
-
-def _located(check: OutputCheck, whole: NDArray[Any], piece: NDArray[Any]) -> OutputCheck:
-    """The check with `at` counted in the whole output rather than in the unit, when the unit is a view of it."""
-    if check.at is None:
-        return check
-    offset = (
-        piece.__array_interface__["data"][0]
-        - whole.__array_interface__["data"][0]
-        + sum(index * stride for index, stride in zip(check.at, piece.strides, strict=True))
-    )
-    at = _unravel(offset, whole)
-    return check if at is None else replace(check, at=at)
-
-
-def _unravel(offset: int, whole: NDArray[Any]) -> tuple[int, ...] | None:
-    index = [0] * whole.ndim
-    for axis in sorted(range(whole.ndim), key=lambda axis: -whole.strides[axis]):
-        if whole.strides[axis] > 0 and whole.shape[axis] > 1:
-            index[axis], offset = divmod(offset, whole.strides[axis])
-    inside = offset == 0 and all(0 <= i < n for i, n in zip(index, whole.shape, strict=True))
-    return tuple(index) if inside else None
 
 
 def _middle(timings: Sequence[Timing]) -> Timing | None:

@@ -33,11 +33,15 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Verify a candidate, and time it when there is a budget."""
+    """Verify a candidate, and time it when there is a budget.
+
+    `deterministic`: it is wrong, too, where one more run gives other bits; the emulator's runs differ in their order.
+    """
 
     artifact: Artifact
     plan: LaunchPlan
     budget: TimingBudget | None
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,25 @@
 """Recorded tuning spaces: every configuration of a space with its time or its failure.
 
-Two formats are read, plain or gzipped: Kernel Tuner's cache files (one JSON object with `tune_params` and `cache`),
-and the JSON lines that `autotune db export` writes, of one problem, device and kernel family.
+Read are, plain or gzipped, what other tuners write (`recording_formats`), and the JSON lines that `autotune db export`
+writes, of one problem, device and kernel family.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.values import Config, Value, format_config
+from autotune.devices.recording_formats import Recorded, RecordedResult, parse, written
 
 if TYPE_CHECKING:
     from autotune.store.json_lines import Line
 
-# Kernel Tuner records a failure as a text in place of a time, by the name of the failure's class.
-_FAILURES = {
-    "InvalidConfig": Outcome.INFEASIBLE,
-    "CompilationFailedConfig": Outcome.COMPILE_ERROR,
-    "RuntimeFailedConfig": Outcome.LAUNCH_ERROR,
-}
-
-
-@dataclass(frozen=True)
-class RecordedResult:
-    """How one configuration fared: a median time in milliseconds, or a failure."""
-
-    outcome: Outcome
-    median_ms: float | None
-    times_ms: tuple[float, ...] = ()
+__all__ = ["RecordedResult", "RecordedSpace"]
 
 
 @dataclass(frozen=True)
@@ -53,17 +40,21 @@ class RecordedSpace:
         """
         try:
             text = _read(path)
-            first, rest = _first_value(text)
-            if "tune_params_keys" in first and not rest:
-                return _from_kernel_tuner(first)
+            found = None if _is_lines(text) else parse(text)
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the recording {path}: {error}") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{path} is no recording; give a Kernel Tuner cache file or what `autotune db export` wrote "
+                f"{path} is no recording; give what Kernel Tuner, KTT or `autotune db export` wrote, or T4 results "
                 f"({type(error).__name__}: {error})"
             ) from error
-        return _from_lines(path, text, template)
+        if found is None:
+            return _from_lines(path, text, template)
+        return cls(found.name or path.name.split(".")[0], found.device, found.parameters, found.results)
+
+    def text(self, form: str) -> str:
+        """The recording as another tuner writes it: in one of `recording_formats.FORMATS`."""
+        return written(Recorded(self.name, self.device, self.parameters, self.results), form)
 
     def lookup(self, config: Config) -> RecordedResult:
         """The result of a configuration; one that was not recorded is infeasible (it broke a restriction).
@@ -102,43 +93,39 @@ def _read(path: Path) -> str:
     return data.decode()
 
 
-def _first_value(text: str) -> tuple[dict[str, Any], str]:
-    stripped = text.lstrip()
-    value, end = json.JSONDecoder().raw_decode(stripped)
-    return value, stripped[end:].strip()
-
-
-def _from_kernel_tuner(data: Mapping[str, Any]) -> RecordedSpace:
-    names = [str(name) for name in data["tune_params_keys"]]
-    results = {tuple(entry[name] for name in names): _kernel_tuner_result(entry) for entry in data["cache"].values()}
-    return RecordedSpace(
-        name=str(data["kernel_name"]),
-        device=str(data["device_name"]),
-        parameters={name: tuple(data["tune_params"][name]) for name in names},
-        results=results,
-    )
-
-
-def _kernel_tuner_result(entry: Mapping[str, Any]) -> RecordedResult:
-    time = entry["time"]
-    if isinstance(time, bool) or not isinstance(time, int | float):
-        return RecordedResult(_FAILURES.get(str(time), Outcome.LAUNCH_ERROR), None)
-    if not 0.0 < time < float("inf"):
-        return RecordedResult(Outcome.LAUNCH_ERROR, None)  # NaN too: it is not greater than 0
-    return RecordedResult(Outcome.OK, float(time), tuple(float(value) for value in entry.get("times", ())))
+def _is_lines(text: str) -> bool:
+    """Whether the first line is an object by itself, with more behind it, or one that `autotune db export` wrote."""
+    first, _, rest = text.strip().partition("\n")
+    try:
+        value = json.loads(first)
+    except json.JSONDecodeError:
+        return False
+    return bool(rest) or (isinstance(value, dict) and "record" in value)
 
 
 def _from_lines(path: Path, text: str, template: str | None) -> RecordedSpace:
     lines = [line for line in _lines(path, text) if template in (None, line.candidate.template)]
     if not lines:
         raise UsageError(f"{path} holds no measurement" + (f" of template {template!r}" if template else ""))
+    return of_lines(lines, str(path))
+
+
+def of_lines(lines: Sequence["Line"], where: str) -> RecordedSpace:
+    """The recording that measurements of one problem, device and kernel family are.
+
+    Raises:
+        UsageError: there are several, or none; `where` tells the user in what.
+    """
+    if not lines:
+        raise UsageError(f"{where} holds no measurement that is asked for")
     for what, found in {
         "problems": sorted({line.problem.key for line in lines}),
         "devices": sorted({line.identity.name for line in lines}),
         "templates": sorted({line.candidate.template for line in lines}),
+        "sets of parameters": sorted({", ".join(line.candidate.config) for line in lines}),
     }.items():
         if len(found) > 1:
-            raise UsageError(f"{path} holds several {what}, a recording has one: {'; '.join(found[:5])}")
+            raise UsageError(f"{where} holds several {what}, a recording has one: {'; '.join(found[:5])}")
     names = list(lines[0].candidate.config)
     results: dict[tuple[Value, ...], RecordedResult] = {}
     for line in lines:

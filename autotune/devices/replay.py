@@ -28,7 +28,6 @@ class ReplayDevice:
         self.evaluations = 0
 
     def environment(self) -> Mapping[str, str]:
-        """The recorded device and space."""
         return {"device": self.space.device, "recording": self.space.name}
 
     def measure(self, config: Config) -> Measurement:

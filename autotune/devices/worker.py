@@ -1,28 +1,25 @@
-"""The process that owns the device: `python -m autotune.devices.worker CONNECTION KEEP PARENT`.
+"""The process that owns the device: `python -m autotune.devices.worker KEEP`.
 
-It answers one message at a time over one connection and never outlives its parent. Whatever a kernel does to it
-(an illegal access, a hang, an abort) is the client's to notice: `autotune.devices.client`.
+It answers one message at a time over one connection. Whatever a kernel does to it (an illegal access, a hang, an
+abort) is the client's to notice: `autotune.devices.client`.
 """
 
-import ctypes
 import faulthandler
 import os
-import signal
 import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import BinaryIO
 
+from autotune.core.channel import LOST, open_channel
 from autotune.core.errors import AutotuneError
 from autotune.core.outcome import Outcome
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
-from autotune.ops.expected import Expectation, expect, load, save
+from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
-
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -37,7 +34,7 @@ class _Server:
         if isinstance(message, Prepare):
             op = message.op.resolve()
             try:
-                self.bench = Bench(self.device, op, self._expectation(op, message))
+                self.bench = Bench(self.device, op, *self._expectations(op, message))
             except MemoryError as error:
                 raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()
@@ -51,14 +48,15 @@ class _Server:
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
-        verdict = bench.evaluate(message.artifact, message.plan, message.budget)
+        verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
-    def _expectation(self, op: Op, message: Prepare) -> Expectation:
+    def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
+        """Those that an earlier worker left, if they are of this problem."""
         kept = load(self.keep)
-        if kept is None or kept.problem != message.problem:
-            kept = expect(op, message.problem, message.seed)
+        if kept is None or kept[0].problem != message.problem:
+            kept = expectations(op, message.problem, message.seed)
             save(kept, self.keep)
         return kept
 
@@ -68,7 +66,6 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
 
     An unexpected exception ends the process; its traceback is what the client reports.
     """
-    sys.path[:] = connection.recv()
     try:
         opener = connection.recv()
         server = _Server(opener.open(), keep)
@@ -77,25 +74,15 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
             connection.send(server.answer(connection.recv()))
     except AutotuneError as error:
         connection.send(Failed(error))
-    except EOFError:
+    except LOST:
         pass  # the parent is done with us
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends, however it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        raise SystemExit(0)
 
 
 def main() -> None:
     """Entry point of the worker process."""
-    connection, keep, parent = (int(text) for text in sys.argv[1:])
-    die_with(parent)
     faulthandler.enable()
-    with os.fdopen(keep, "r+b") as file:
-        serve(Connection(connection), file)
+    with os.fdopen(int(sys.argv[1]), "r+b") as keep:
+        serve(open_channel(), keep)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,29 @@
 
 import platform
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
-from autotune.compilers.running import Completed, run_compiler
-from autotune.core.errors import BuildError, CompileError, CompileTimeout
+from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
-from autotune.emulator.translation import for_tracing, kernel_table, translate, unroll_products
+from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.source import KernelSource
+from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
+
+
+@dataclass(frozen=True)
+class EmulatorRequest:
+    """An emulated binary to build, for a `BuildPool`."""
+
+    source: KernelSource
+
+    def build(self, cache: BuildCache) -> Artifact:
+        return build_emulator(self.source, cache)
 
 
 def build_emulator(
@@ -40,15 +51,13 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     translated = folder / _TRANSLATED
     for include in source.includes:
         _write(translated / include.name, _translate(support, include.text, include.name))
-    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + kernel_table(source.plan.kernels)
+    alignment = max(shared_alignment(text) for text in (source.code, *(include.text for include in source.includes)))
+    table = kernel_table(source.plan.kernels, alignment)
+    code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
     command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
-    done = run_compiler([*command, f"-I{_TRANSLATED}"], folder, timeout_s)
+    compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
-    if done.timed_out:
-        raise CompileTimeout(f"{support.compiler} took longer than the limit of {timeout_s:g} s")
-    if done.status != 0:
-        raise _failure(support, done)
     return Built(_BINARY, ())
 
 
@@ -59,8 +68,7 @@ def _translate(support: Support, text: str, file_name: str) -> str:
 
 def _arch_macro(arch: str) -> str:
     """`__CUDA_ARCH__` of `sm_90a` is 900."""
-    digits = arch.removeprefix("sm_").rstrip("af")
-    return f"#define EMULATOR_ARCH {10 * int(digits)}\n" if digits else ""
+    return f"#define EMULATOR_ARCH {10 * capability_of(arch)}\n" if arch else ""
 
 
 def _write(path: Path, text: str) -> None:
@@ -68,10 +76,6 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _failure(support: Support, done: Completed) -> CompileError | BuildError:
-    lines = done.output.splitlines()
-    errors = [line for line in lines if "error" in line.lower()] or lines
-    text = "\n".join(errors[:6]) or f"exit status {done.status}"
-    if any(word in done.output for word in ("No space left on device", "Killed signal", "Cannot allocate memory")):
-        return BuildError(f"{support.compiler} failed: {text}")
-    return CompileError(f"{support.compiler}: {text}")
+def _first_errors(output: str) -> str:
+    lines = output.splitlines()
+    return "\n".join(([line for line in lines if "error" in line.lower()] or lines)[:6])

@@ -56,7 +56,6 @@ class GuardedMemory:
         return self._bytes(self.address, self.nbytes).view(dtype)
 
     def fill(self, byte: int) -> None:
-        """Set every byte."""
         ctypes.memset(self.address, byte, self.nbytes)
 
     def damage(self) -> str | None:
@@ -81,7 +80,6 @@ class GuardedMemory:
         return f"{address - self.address - self.nbytes} bytes past the end"
 
     def close(self) -> None:
-        """Unmap."""
         if self._base:
             _libc.munmap(self._base, self._inner + 2 * _PAGE)
             self._base = 0

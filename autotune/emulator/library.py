@@ -2,15 +2,20 @@
 
 import _ctypes
 import ctypes
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune.core.errors import LaunchError
+from autotune.core.errors import BuildError, LaunchError
 from autotune.core.plan import Dim3
 
 _Extent = ctypes.c_uint * 3
 _ILLEGAL_ACCESS = 2
+_OF_THE_MACHINE = re.compile(  # a folder that is mounted noexec, an entry that was deleted, a limit of memory
+    r"failed to map segment|operation not permitted|permission denied|no such file|cannot allocate memory$",
+    re.IGNORECASE,
+)
 
 
 class _Result(ctypes.Structure):
@@ -41,7 +46,8 @@ class EmulatorLibrary:
         """Load it.
 
         Raises:
-            LaunchError: the system refuses the file.
+            LaunchError: the system refuses the file for what is in it.
+            BuildError: the system refuses it for where it lies, or for lack of memory.
         """
         try:
             self._library = ctypes.CDLL(str(path))
@@ -51,8 +57,18 @@ class EmulatorLibrary:
                 ctypes.POINTER(_Result),
             ]  # fmt: skip
             self._launch.restype = ctypes.c_int
+            self._order = self._library.emulator_order
+            self._order.argtypes, self._order.restype = [ctypes.c_uint64], None
         except (OSError, AttributeError) as error:
+            if _OF_THE_MACHINE.search(str(error)):
+                raise BuildError(
+                    f"cannot load {path}: {error}; a build cache (AUTOTUNE_CACHE) must allow programs to be executed"
+                ) from error
             raise LaunchError(f"cannot load {path}: {error}") from error
+
+    def order(self, seed: int) -> None:
+        """In which order later launches run blocks, warps and lanes: 0 by number, other seeds other permutations."""
+        self._order(seed)
 
     def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""
@@ -63,7 +79,6 @@ class EmulatorLibrary:
         return _failure(result)
 
     def close(self) -> None:
-        """Unload."""
         _ctypes.dlclose(self._library._handle)
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autotune.compilers.running import run_compiler
+from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, cuda_include_dirs, find_gxx
-from autotune.core.errors import BuildError
+from autotune.core.errors import BuildError, CompileError
 
 EMULATOR = Path(__file__).resolve().parent
 PRELUDE = "emulator.hpp"
@@ -154,6 +154,7 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: 
 
 
 def _compile(command: list[str], folder: Path) -> None:
-    done = run_compiler(command, folder, _TIMEOUT_S)
-    if done.status != 0 or done.timed_out:
-        raise BuildError(f"the emulator does not compile with {command[0]}: {done.output[:2000]}")
+    try:
+        compile_source(command[0], command, folder, _TIMEOUT_S, lambda output: output[:2000])
+    except CompileError as error:  # it is our own source
+        raise BuildError(f"the emulator does not compile with {error}") from error

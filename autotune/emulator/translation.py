@@ -14,6 +14,7 @@ _DYNAMIC_SHARED = re.compile(
         \[\s*\] (?P<dimensions>(?:\s*\[[^\]]+\])*) \s* ;""",
     re.VERBOSE,
 )
+_ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\(\s*(\d+)\s*\)")
 _FOR_ALL_LANES = re.compile(r"\binline void \w+\(\w+\s*\*\s*const \w+\[32\]\)")
 _UNROLL = re.compile(r"#pragma unroll[ \t]*(?=\n)")
 _UNROLLED = "#pragma GCC unroll 8"
@@ -71,12 +72,20 @@ def _closed(text: str, position: int, opening: str, closing: str) -> int:
     return len(text)
 
 
-def kernel_table(kernels: Iterable[str]) -> str:
-    """The table through which `emulator_launch` finds kernels; goes behind the source."""
+def shared_alignment(text: str) -> int:
+    """The largest alignment that a declaration of dynamic shared memory asks for by number; at least 16."""
+    declared = (match[0] for match in _DYNAMIC_SHARED.finditer(text) if not _in_comment(text, match.start()))
+    return max([16, *(int(number) for found in declared for number in _ALIGNMENT.findall(found))])
+
+
+def kernel_table(kernels: Iterable[str], alignment: int) -> str:
+    """The table through which `emulator_launch` finds kernels, and the alignment of their dynamic shared memory; goes
+    behind the source."""
     entries = [f'::emulator::entry<&{name}>("{name}"), ' for name in kernels]
     return (
         '\n#line 1 "kernels of the launch plan"\n'
         f'extern "C" const ::emulator::Entry emulator_entries[] = {{{"".join(entries)}{{}}}};\n'
+        f'extern "C" const size_t emulator_shared_alignment = {alignment};\n'
     )
 
 

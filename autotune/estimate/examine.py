@@ -32,7 +32,6 @@ class Estimated:
     occupancies: tuple[Occupancy, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         kernels = [
             {**asdict(resources), "blocks_per_sm": found.blocks_per_sm, "limited_by": found.limiter}
             for resources, found in zip(self.resources, self.occupancies, strict=True)

@@ -26,11 +26,11 @@ from collections.abc import Sequence
 
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import KernelResources, Timing
-from autotune.core.model_version import MODEL
+from autotune.core.model_version import MODEL, UNCOUNTED
 from autotune.core.plan import Launch, LaunchPlan, ScalarArg, Zero
 from autotune.gpus.spec import DeviceSpec
 
-METHOD = f"estimate, model {MODEL}: roofline by launch, with efficiencies from registers, spills, occupancy and grid"
+METHOD = f"estimate, model {MODEL}: {UNCOUNTED}"
 
 _PEAK_SHARE = 0.7  # of the published rate, at best
 _BANDWIDTH_SHARE = 0.9

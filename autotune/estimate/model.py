@@ -92,7 +92,6 @@ class Estimate:
         return Timing("estimated", self.ms, self.ms, self.ms, self.ms, 0, METHOD)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 

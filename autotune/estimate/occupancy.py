@@ -52,7 +52,7 @@ def kernel_resources(plan: LaunchPlan, artifact: Artifact, spec: DeviceSpec) -> 
 
 
 def static_failure(plan: LaunchPlan, artifact: Artifact, spec: DeviceSpec) -> str | None:
-    """Why the device would refuse a launch of the plan, in one line; None if it would not."""
+    """Why the device would refuse a launch of the plan, or run another thing than is written; None if neither."""
     reports = {report.kernel: report for report in artifact.kernels}
     for launch in plan.launches:
         for problem in _problems(launch, reports.get(launch.kernel), spec):
@@ -64,6 +64,8 @@ def _problems(launch: Launch, report: KernelReport | None, spec: DeviceSpec) -> 
     if report is None:
         yield "is launched but not in the compiled binary"
         return
+    if report.loss:
+        yield f"is not compiled as it is written: {report.loss}"
     for axis, size, most in zip("xyz", launch.block, MAX_BLOCK, strict=True):
         if not 1 <= size <= most:
             yield f"has {size} threads along {axis}; 1 to {most} are allowed"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autotune.compilers.elf import Elf
 from autotune.core.errors import BuildError
 
 Pipe = Literal["", "fma", "integer multiply", "half", "alu", "special", "tensor", "exchange", "load", "copy", "store"]
@@ -92,11 +93,10 @@ def read_code(cubin: Path, compute_capability: int) -> dict[str, tuple[Instructi
             f"instructions of compute capability {compute_capability} are of another form; 70 is the least"
         )
     try:
-        sections = _sections(cubin.read_bytes())
         return {
-            name.removeprefix(".text."): decode(section, compute_capability)
-            for name, section in sections.items()
-            if name.startswith(".text.")
+            section.name.removeprefix(".text."): decode(section.data, compute_capability)
+            for section in Elf(cubin.read_bytes()).sections
+            if section.name.startswith(".text.")
         }
     except (OSError, struct.error, ValueError) as error:
         raise BuildError(f"cannot read the code of {cubin}: {error}") from error
@@ -157,19 +157,3 @@ def _target(opcode: int, word: int, place: int, compute_capability: int) -> int 
     if compute_capability >= 90:
         offset = offset << 8 | word >> 16 & 0xFF
     return place + 1 + offset * 4 // 16
-
-
-def _sections(data: bytes) -> dict[str, bytes]:
-    """Of a 64-bit ELF file, by name."""
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError("not a 64-bit ELF file")
-    (start,) = struct.unpack_from("<Q", data, 0x28)
-    size, number, names_at = struct.unpack_from("<HHH", data, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", data, start + i * size) for i in range(number)]
-    names = headers[names_at][4]
-    found = {}
-    for header in headers:
-        begin = names + header[0]
-        name = data[begin : data.index(b"\0", begin)].decode()
-        found[name] = data[header[4] : header[4] + header[5]]
-    return found

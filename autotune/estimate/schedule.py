@@ -67,7 +67,6 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Schedule":
-        """Read what `to_json` wrote."""
         return cls(**{**data, "phases": tuple(Phase(*values) for values in data["phases"])})
 
 

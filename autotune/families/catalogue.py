@@ -11,7 +11,7 @@ from autotune.core.problem import Problem
 from autotune.families.planning import make_plan
 from autotune.families.space import Space
 from autotune.families.template import Template
-from autotune.gpus.spec import DeviceSpec
+from autotune.gpus.spec import DeviceSpec, capability_of
 from autotune.ops.registry import get_op
 
 
@@ -38,8 +38,10 @@ class Families:
         """
         return Families(of_full_precision(self.templates))
 
+    def __getitem__(self, name: str) -> Template:
+        return self._by_name[name]
+
     def get(self, name: str) -> Template | None:
-        """A family by name."""
         return self._by_name.get(name)
 
     def is_current(self, candidate: Candidate) -> bool:
@@ -80,7 +82,8 @@ class Families:
             except NoFeasibleConfiguration as error:
                 reasons.append(str(error))
         if not ranked:
-            raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {_listed(reasons)}")
+            why = "; ".join(reasons) or "there are no templates for this op"
+            raise NoFeasibleConfiguration(f"no template computes {problem} on {spec.title}: {why}")
         return min(ranked, key=lambda item: item[:-1])[-1]
 
 
@@ -106,11 +109,7 @@ def _default(
     plan = make_plan(template, op, problem, space.namespace(config))
     workspace = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
     tensors = sum(buffer.nbytes for buffer in plan.buffers if buffer.role != "workspace")
-    newest = int((template.front.arch or "sm_0").removeprefix("sm_").rstrip("af"))
+    newest = capability_of(template.front.arch or "sm_0")
     flops = template.executed_flops(op.flops(problem), problem)
     times = workspace // max(tensors, 1)
     return template.front.historical, flops, times, -newest, workspace, template.name, space.candidate(config)
-
-
-def _listed(reasons: Sequence[str]) -> str:
-    return "; ".join(reasons) or "there are no templates for this op"

@@ -49,6 +49,16 @@ def make_environment(**options: Any) -> Sandbox:
     return environment
 
 
+def cpp_literal(value: Any) -> Any:
+    """C++ spelling of what `{{ … }}` prints: of a boolean `true` or `false`; the rest is printed as it is."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+CUDA_TEXT = make_environment(
+    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=cpp_literal
+)
+"""Renders kernels, launchers and what else is CUDA."""
+
 _ENVIRONMENT = make_environment()
 
 
@@ -58,7 +68,7 @@ def _compiled(text: str) -> Callable[[Mapping[str, Any]], Any]:
 
     What Jinja's `compile_expression` does, without copying the namespace twice for each of the dozens in a look-up.
     """
-    result = nodes.Assign(nodes.Name("result", "store"), _parse(text), lineno=1)
+    result = nodes.Assign(nodes.Name("result", "store"), parse_expression(text), lineno=1)
     template = _ENVIRONMENT.from_string(nodes.Template([result], lineno=1))
 
     def call(namespace: Mapping[str, Any]) -> Any:
@@ -70,7 +80,7 @@ def _compiled(text: str) -> Callable[[Mapping[str, Any]], Any]:
     return call
 
 
-def _parse(text: str) -> nodes.Expr:
+def parse_expression(text: str) -> nodes.Expr:
     """The expression as a tree; the text must be one expression and nothing else."""
     parser = Parser(_ENVIRONMENT, text, state="variable")
     tree = parser.parse_expression()
@@ -92,7 +102,7 @@ class Expression:
             raise ExpressionError(f"{text!r} is not an expression; write it as text")
         self.text = text
         try:
-            self._tree = _parse(text)
+            self._tree = parse_expression(text)
         except TemplateSyntaxError as error:
             raise ExpressionError(f"cannot parse the expression {text!r}: {error.message}") from error
         except RecursionError as error:

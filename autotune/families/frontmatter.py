@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.arithmetic import FULL, read_arithmetic
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 from autotune.families.expressions import Expression
-from autotune.families.suggestion import Suggestion, read_suggestions
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "suggestions", "arithmetic"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,33 @@ class Workspace:
     shape: tuple[Expression, ...]
     dtype: str
     when: Expression | None
+
+
+@dataclass(frozen=True)
+class MapAxis:
+    """A dimension of a tensor map: an axis of the tensor, or a `part` of it.
+
+    "%": so many neighbouring indices as `by` says; "//": the groups of so many.
+    """
+
+    axis: int
+    part: str = ""
+    by: Expression | None = None
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """A tensor map that kernels take under this name: a tensor or workspace, and the box that a copy of TMA moves.
+
+    `axes`: the map's dimensions, the contiguous one first; None: the tensor's axes from the last to the first. `box`
+    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none.
+    """
+
+    name: str
+    tensor: str
+    axes: tuple[MapAxis, ...] | None
+    box: tuple[Expression, ...]
+    swizzle: Expression
 
 
 @dataclass(frozen=True)
@@ -95,8 +122,9 @@ class FrontMatter:
     problem: tuple[tuple[str, Value | tuple[str, ...]], ...]
     tensors: tuple[TensorDeclaration, ...]
     flops: Expression | None
+    tensor_maps: tuple[TensorMapSpec, ...] = ()
+    tensor_cores: bool = False
     historical: bool = False
-    suggestions: tuple[Suggestion, ...] = ()
     arithmetic: str = FULL
 
 
@@ -135,6 +163,11 @@ class _Reader:
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
+        if "suggestions" in data:
+            raise TemplateError(
+                "[[suggestions]] have left the front matter: write each as a [[start]] with 'when', 'values', "
+                "'device', 'problem' and 'origin' into NAME.starts.toml beside the template; see docs/kernels.md"
+            )
         unknown = sorted(data.keys() - _KEYS)
         if unknown:
             raise TemplateError(f"unknown key {unknown[0]!r} in the front matter; known: {', '.join(sorted(_KEYS))}")
@@ -158,8 +191,9 @@ class _Reader:
             problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
             tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
-            historical=self._historical(),
-            suggestions=read_suggestions(self._list("suggestions"), {p.name: p.values for p in parameters}),
+            tensor_maps=tuple(self._tensor_map(n, item) for n, item in self._table("tensor_maps").items()),
+            tensor_cores=self._flag("tensor_cores"),
+            historical=self._flag("historical"),
             arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
         )
 
@@ -167,6 +201,8 @@ class _Reader:
         value = self._data.get(key, default)
         if not isinstance(value, str) or (default is None and not value):
             raise TemplateError(f"the front matter needs a text {key!r}, got {value!r}")
+        if not value.isprintable():
+            raise TemplateError(f"{key!r} is to be one line without control characters, got {value!r}")
         return value
 
     def _list(self, key: str) -> list[Any]:
@@ -187,10 +223,10 @@ class _Reader:
             raise TemplateError(f"arch={arch!r} is not a compute capability such as 'sm_80'")
         return arch
 
-    def _historical(self) -> bool:
-        value = self._data.get("historical", False)
+    def _flag(self, key: str) -> bool:
+        value = self._data.get(key, False)
         if not isinstance(value, bool):
-            raise TemplateError(f"historical={value!r} is neither true nor false")
+            raise TemplateError(f"{key}={value!r} is neither true nor false")
         return value
 
     def _parameters(self) -> tuple[Parameter, ...]:
@@ -200,6 +236,8 @@ class _Reader:
                 raise TemplateError(f"parameter {name} needs a list of at least one value, got {values!r}")
             if not all(isinstance(value, bool | int | float | str) for value in values):
                 raise TemplateError(f"parameter {name} takes numbers, texts and booleans, got {values!r}")
+            if not all(value.isprintable() for value in values if isinstance(value, str)):
+                raise TemplateError(f"parameter {name}: texts are one line without control characters, got {values!r}")
             if len({(type(value), value) for value in values}) != len(values):
                 raise TemplateError(f"parameter {name} lists a value twice: {values!r}")
             parameters.append(Parameter(_identifier(name, "parameter"), tuple(values)))
@@ -224,6 +262,16 @@ class _Reader:
         _only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
         shape = tuple(map(_expression, _items(item, "shape", f"workspace {name}")))
         return Workspace(_identifier(name, "workspace"), shape, _dtype(item, name), _optional(item.get("when")))
+
+    def _tensor_map(self, name: str, item: Any) -> TensorMapSpec:
+        _only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
+        tensor, axes = _identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
+        if axes is not None and not isinstance(axes, list):
+            raise TemplateError(f"tensor map {name}: axes must be a list, got {axes!r}")
+        order = None if axes is None else tuple(_map_axis(name, axis) for axis in axes)
+        box = tuple(map(_expression, _items(item, "box", f"tensor map {name}")))
+        swizzle = _expression(item.get("swizzle", 0))
+        return TensorMapSpec(_identifier(name, "tensor map"), tensor, order, box, swizzle)
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
         steps = tuple(self._step(item) for item in self._list("launch"))
@@ -258,6 +306,15 @@ class _Reader:
         return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
 
 
+def _map_axis(name: str, axis: Any) -> MapAxis:
+    found = re.fullmatch(r"(\d+)(?:\s*(%|//)\s*(.+))?", str(axis))
+    if found is None or isinstance(axis, bool):
+        raise TemplateError(
+            f"tensor map {name}: {axis!r} is no axis; write 1, or '1 % GROUP' and '1 // GROUP' for its parts"
+        )
+    return MapAxis(int(found[1]), found[2] or "", _optional(found[3]))
+
+
 def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
     value = item.get(key)
     if not isinstance(value, list) or not value:
@@ -266,7 +323,7 @@ def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
 
 
 def _identifier(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         raise TemplateError(f"{what} name {name!r} is not an identifier")
     return name
 
@@ -283,8 +340,8 @@ def _optional(text: Any) -> Expression | None:
 
 def _dtype(item: Mapping[str, Any], name: str) -> str:
     dtype = item.get("dtype")
-    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPE_SIZE):
-        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPE_SIZE)}")
+    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPES):
+        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPES)}")
     return str(dtype)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.core.values import DTYPE_SIZE
+from autotune.core.dtypes import DTYPES
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -37,9 +37,9 @@ def sizeof(dtype: str) -> int:
     Raises:
         ValueError: another name.
     """
-    if dtype not in DTYPE_SIZE:
-        raise ValueError(f"sizeof({dtype!r}): the dtype is one of {', '.join(DTYPE_SIZE)}")
-    return DTYPE_SIZE[dtype]
+    if dtype not in DTYPES:
+        raise ValueError(f"sizeof({dtype!r}): the dtype is one of {', '.join(DTYPES)}")
+    return DTYPES[dtype].size
 
 
 def axis(grid_map: str, name: str) -> str:

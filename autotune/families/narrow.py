@@ -15,7 +15,7 @@ Pins = Mapping[str, Value | tuple[Value, ...]]
 def narrowed(template: Template, pins: Pins) -> Template:
     """The same family (name and hash are kept) with fewer values for the parameters pinned.
 
-    A default that is not among the values left gives way to the first of them, a suggested value to the default.
+    A default that is not among the values left gives way to the first of them, a start's value to the default.
 
     Raises:
         TemplateError: no such parameter, or a value that it does not take.
@@ -30,9 +30,8 @@ def narrowed(template: Template, pins: Pins) -> Template:
         for name, default in template.front.defaults
     )
     known = {name: parameter.values for name, parameter in parameters.items()}
-    suggestions = tuple(suggestion.keeping(known) for suggestion in template.front.suggestions)
-    front = replace(template.front, parameters=tuple(parameters.values()), defaults=defaults, suggestions=suggestions)
-    return replace(template, front=front)
+    front = replace(template.front, parameters=tuple(parameters.values()), defaults=defaults)
+    return replace(template, front=front, starts=tuple(start.keeping(known) for start in template.starts))
 
 
 def _narrow(family: str, parameter: Parameter, pinned: Value | tuple[Value, ...]) -> Parameter:

@@ -5,25 +5,29 @@ from typing import Any
 
 from autotune.core.errors import TemplateError
 from autotune.core.plan import (
+    TMA_SWIZZLES,
     Arg,
     Buffer,
     Dim3,
     Launch,
     LaunchPlan,
     PointerArg,
+    Role,
     ScalarArg,
     Step,
+    TensorMapArg,
     TensorSpec,
     ViewArg,
     Zero,
 )
 from autotune.core.problem import Problem
 from autotune.families.expressions import Expression
-from autotune.families.frontmatter import LaunchSpec, Workspace
+from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace
 from autotune.families.template import Template
-from autotune.ops.op import Op
+from autotune.ops.op import Op, contiguous
 
 _INT_MAX = 2**31 - 1
+_MOST_AXES = 5  # of a tensor map
 
 
 def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[str, Any]) -> LaunchPlan:
@@ -38,7 +42,8 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
     tensors = {tensor.name: tensor for tensor in op.tensors(problem)}
     workspaces = [w for w in template.front.workspaces if w.when is None or w.when(namespace)]
     scratch = {workspace.name: _scratch(workspace, namespace) for workspace in workspaces}
-    arguments = _Arguments(str(template.path), tensors, scratch, {**namespace, **op.scalars(problem)})
+    shapes = {w.name: tuple(size.whole(namespace) for size in w.shape) for w in workspaces}
+    arguments = _Arguments(template, tensors, scratch, {**namespace, **op.scalars(problem)}, shapes)
     steps: list[Step] = []
     for step in template.front.steps:
         if step.when is not None and not step.when(namespace):
@@ -85,9 +90,16 @@ class _Arguments:
     """Reads the texts of a launch's `args`."""
 
     def __init__(
-        self, where: str, tensors: Mapping[str, TensorSpec], scratch: Mapping[str, Buffer], namespace: Mapping[str, Any]
+        self,
+        template: Template,
+        tensors: Mapping[str, TensorSpec],
+        scratch: Mapping[str, Buffer],
+        namespace: Mapping[str, Any],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        self._where, self._tensors, self._scratch, self._namespace = where, tensors, scratch, namespace
+        self._where, self._tensors, self._scratch = str(template.path), tensors, scratch
+        self._namespace, self._shapes = namespace, shapes
+        self._maps = {spec.name: spec for spec in template.front.tensor_maps}
 
     def storage(self, name: str) -> str:
         """The buffer that a tensor or workspace lives in."""
@@ -100,9 +112,11 @@ class _Arguments:
         )
 
     def parse(self, text: str) -> Arg:
-        """`q` a pointer, `q.view` a View, anything else an expression."""
+        """`q` a pointer, `q.view` a View, the name of a tensor map that map, anything else an expression."""
         if text.endswith(".view"):
             return self._view(text.removesuffix(".view"))
+        if text in self._maps:
+            return self._map(self._maps[text])
         if text in self._scratch:
             buffer = self._scratch[text]
             return PointerArg(text, text, 0, buffer.dtype, "workspace")
@@ -116,6 +130,45 @@ class _Arguments:
             raise TemplateError(f"{self._where}: {name}.view: only tensors have views; there are: {self._names()}")
         t = self._tensors[name]
         return ViewArg(name, t.storage, t.offset, t.dtype, t.strides, t.role)
+
+    def _map(self, spec: TensorMapSpec) -> TensorMapArg:
+        buffer = self.storage(spec.tensor)
+        role: Role
+        if spec.tensor in self._scratch:
+            dtype, shape, offset, role = self._scratch[buffer].dtype, self._shapes[buffer], 0, "workspace"
+            strides = contiguous(shape)
+        else:
+            t = self._tensors[spec.tensor]
+            dtype, shape, offset, strides, role = t.dtype, t.shape, t.offset, t.strides, t.role
+        axes = spec.axes or tuple(MapAxis(axis) for axis in reversed(range(len(shape))))
+        box = [size.whole(self._namespace) for size in spec.box]
+        swizzle = spec.swizzle.whole(self._namespace)
+        parts = [sorted(part.part for part in axes if part.axis == axis) for axis in range(len(shape))]
+        wrong = None
+        if not 1 <= len(axes) <= _MOST_AXES or len(box) > len(axes):
+            wrong = f"a box {box} does not fit {len(axes)} dimensions; TMA knows 1 to {_MOST_AXES}"
+        elif swizzle not in TMA_SWIZZLES:
+            wrong = f"swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
+        elif any(found not in ([""], ["%", "//"]) for found in parts) or any(part.axis >= len(shape) for part in axes):
+            wrong = f"its axes are not those of {spec.tensor}, of shape {shape}, each once"
+        if wrong:
+            raise TemplateError(f"tensor map {spec.name}: {wrong}")
+        dimensions = [self._dimension(spec.name, axis, shape) for axis in axes]
+        extents = tuple(extent for *_, extent in dimensions)
+        apart = tuple(strides[axis] * step for axis, step, _ in dimensions)
+        filled = (*box, *[1] * (len(axes) - len(box)))
+        placed = tuple((axis, step) for axis, step, _ in dimensions)
+        return TensorMapArg(spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, placed)
+
+    def _dimension(self, name: str, axis: MapAxis, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """The tensor's axis, of how many of its strides the dimension's consists, the dimension's extent."""
+        extent = shape[axis.axis]
+        by = 1 if axis.by is None else axis.by.whole(self._namespace)
+        if by < 1 or extent % by:
+            raise TemplateError(f"tensor map {name}: {extent} indices of axis {axis.axis} cannot be split by {by}")
+        if axis.part == "//":
+            return axis.axis, by, extent // by
+        return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
         value = Expression(text)(self._namespace)

@@ -9,46 +9,27 @@ from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.families.expressions import make_environment
+from autotune.families.expressions import CUDA_TEXT
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
-from autotune.families.source import KernelSource
+from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
 
-CTYPES: Mapping[str, str] = {"fp16": "__half", "bf16": "__nv_bfloat16", "fp32": "float"}
-"""C++ element types, `ctype` in a template's body."""
-
-NVCC_FLAGS = ("-std=c++17", "-O3")
-"""Flags that every compile line uses, here and in exports."""
-
-
-def _literal(value: Any) -> Any:
-    """C++ spelling of what `{{ … }}` prints."""
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-_ENVIRONMENT = make_environment(
-    trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False, finalize=_literal
-)
-
 
 @lru_cache(maxsize=64)
 def _compiled(template: Template) -> JinjaTemplate:
     try:
-        return _ENVIRONMENT.from_string(template.body)
+        return CUDA_TEXT.from_string(template.body)
     except TemplateSyntaxError as error:
-        raise TemplateError(f"{template.path}: line {_line(template, error.lineno)}: {error.message}") from error
-
-
-def _line(template: Template, line: int) -> int:
-    """A line of the body as a line of the file."""
-    return line + template.text[: template.text.find(template.body)].count("\n")
+        before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
+        raise TemplateError(f"{template.path}: line {before + error.lineno}: {error.message}") from error
 
 
 def render(template: Template, problem: Problem, config: Config, spec: DeviceSpec) -> KernelSource:
@@ -60,7 +41,7 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     space = Space(template, problem, spec)
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
-    body = _body(template, {**namespace, "ctype": CTYPES.get(problem.dtype, "float")})
+    body = _body(template, {**namespace, "ctype": DTYPES[problem.dtype].ctype})
     with template.named_errors():
         planned = make_plan(template, get_op(problem.op), problem, namespace)
     plan = agreed(str(template.path), body, template.includes, planned)

@@ -1,12 +1,17 @@
 """A rendered kernel family: what gets compiled, and how it is launched."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.core.candidate import Candidate
+from autotune.core.errors import TemplateError
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
+
+NVCC_FLAGS = ("-std=c++17", "-O3")
+"""Of every compile line: of builds, in the headers of rendered files and in exports."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,9 @@ class KernelSource:
 
     `body` is the code without the header comment: it alone is hashed, with the includes, so that the same
     code for two problems is built once.
+
+    Raises:
+        TemplateError: the header is more than comments, so that code of it would be compiled and not be hashed.
     """
 
     candidate: Candidate
@@ -31,6 +39,11 @@ class KernelSource:
     body: str
     includes: tuple[Include, ...]  # transitive, each after what it includes itself
     plan: LaunchPlan
+
+    def __post_init__(self) -> None:
+        for line in re.split(r"[\n\r\v\f\x85\u2028\u2029]", self.header):
+            if line and (not line.startswith("//") or line.rstrip().endswith(("\\", "??/"))):
+                raise TemplateError(f"the header of {self.candidate.template} is to be comments, not {line!r}")
 
     @property
     def code(self) -> str:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import NoFeasibleConfiguration, TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config, is_listed
+from autotune.families.expressions import Expression
 from autotune.families.frontmatter import LaunchSpec
 from autotune.families.limits import Limit, device_limits
 from autotune.families.template import Template
@@ -20,21 +22,55 @@ from autotune.gpus.spec import DeviceSpec
 _LARGEST = 50_000_000
 """Raw combinations held as one boolean array."""
 
+_LARGEST_SIZE = 2**62  # configurations that are numbered
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some parameters that no constraint ties to others: their places, and the valid ones of their combinations."""
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    valid: NDArray[np.int64]  # flat indices, ascending
+
+    def columns(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """Positions of the values of each parameter, for combinations by their places among the valid ones."""
+        return np.unravel_index(self.valid[places], self.shape) if self.shape else ()
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each row, over all parameters, is valid in these."""
+        if not len(self.valid):
+            return np.zeros(len(rows), dtype=bool)
+        flat = np.zeros(len(rows), dtype=np.int64)
+        for axis, length in zip(self.axes, self.shape, strict=True):
+            flat = flat * length + rows[:, axis]
+        held: NDArray[np.bool_] = self.valid[np.minimum(np.searchsorted(self.valid, flat), len(self.valid) - 1)] == flat
+        return held
+
 
 class Space:
     """All configurations of `template` that pass its constraints and the device's limits for `problem`.
 
+    A space of more raw combinations than can be held is the product of parts: of parameters that no constraint, limit
+    or derived name ties together. Each is filtered by itself; the whole is never enumerated.
+
     Raises:
-        TemplateError: more raw combinations than can be held, or an expression that fails.
+        TemplateError: constraints tie more raw combinations together than can be held, or an expression fails.
     """
 
     def __init__(self, template: Template, problem: Problem, spec: DeviceSpec) -> None:
         self.template, self.problem, self.spec = template, problem, spec
         self._shape = tuple(len(parameter.values) for parameter in template.parameters)
-        if self.raw_size > _LARGEST:
-            raise TemplateError(
-                f"{template.path}: {self.raw_size:,} raw combinations are more than {_LARGEST:,}; list fewer values"
-            )
+        for axes in self._tied:
+            combinations = math.prod(self._shape[axis] for axis in axes)
+            if combinations > _LARGEST:
+                names = ", ".join(template.parameters[axis].name for axis in axes)
+                raise TemplateError(
+                    f"{template.path}: constraints tie {combinations:,} raw combinations of {names} together, "
+                    f"more than {_LARGEST:,}; list fewer values"
+                )
+        if self.raw_size > _LARGEST_SIZE:
+            raise TemplateError(f"{template.path}: {self.raw_size:,} raw combinations are too many; list fewer values")
 
     @property
     def raw_size(self) -> int:
@@ -42,19 +78,55 @@ class Space:
         return math.prod(self._shape)
 
     @cached_property
-    def _valid(self) -> NDArray[np.int64]:
-        """Flat indices of the valid configurations, ascending."""
-        with self.template.named_errors():
-            return np.flatnonzero(self._mask())
+    def _tied(self) -> tuple[tuple[int, ...], ...]:
+        """Places of parameters that are filtered together: all, unless those have too many combinations."""
+        if self.raw_size <= _LARGEST:
+            return (tuple(range(len(self._shape))),)
+        groups = [{axis} for axis in range(len(self._shape))]
+        for axes in self._ties():
+            touched = [group for group in groups if group & axes]
+            groups = [group for group in groups if not group & axes] + [set().union(*touched)] * bool(touched)
+        return tuple(tuple(sorted(group)) for group in sorted(groups, key=min))
 
-    def _mask(self) -> NDArray[np.bool_]:
-        try:
-            conditions = sorted(self._conditions(), key=lambda condition: condition.size)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
-        # Most depend on a few parameters: joined from the smallest on, only the last are as large as the space.
-        joined = reduce(np.logical_and, conditions, np.ones((1,) * len(self._shape), dtype=bool))
-        return np.broadcast_to(joined, self._shape)
+    def _ties(self) -> Iterator[set[int]]:
+        """Places of the parameters that a constraint, a derived name or a launch depends on."""
+        front = self.template.front
+        launches = [step for step in front.steps if isinstance(step, LaunchSpec)]
+        places = {parameter.name: {axis} for axis, parameter in enumerate(self.template.parameters)}
+
+        def read(*expressions: Expression | None) -> set[int]:
+            names = (name for expression in expressions if expression is not None for name in expression.names)
+            return set().union(*(places.get(name, set()) for name in names))
+
+        for name, expression in front.derived:
+            places[name] = read(expression)
+        places["smem"] = set().union(*(read(launch.smem, launch.when) for launch in launches))
+        yield from places.values()
+        yield from (read(constraint.expr) for constraint in front.constraints)
+        for launch in launches:
+            yield read(launch.when, *launch.block)
+            yield from (read(launch.when, expression) for expression in launch.grid)
+
+    @cached_property
+    def _parts(self) -> tuple[_Part, ...]:
+        with self.template.named_errors():
+            try:
+                conditions = sorted(self._conditions(), key=lambda condition: condition.size)
+            except (TypeError, ValueError, ArithmeticError) as error:
+                raise TemplateError(f"{self.template.path}: an expression has a value of no use: {error}") from error
+            return tuple(self._part(axes, conditions) for axes in self._tied)
+
+    def _part(self, axes: tuple[int, ...], conditions: list[NDArray[np.bool_]]) -> _Part:
+        """What the conditions over these parameters leave; those that depend on nothing are among every part's."""
+        shape = tuple(self._shape[axis] for axis in axes)
+        apart = [axis for axis in range(len(self._shape)) if axis not in axes]
+        # Most depend on a few parameters: joined from the smallest on, only the last are as large as the part.
+        joined = np.ones((1,) * len(axes), dtype=bool)
+        for condition in conditions:
+            over = condition.reshape(condition.shape or (1,) * len(self._shape))
+            if all(over.shape[axis] == 1 for axis in apart):
+                joined = np.logical_and(joined, over.squeeze(axis=tuple(apart)))
+        return _Part(axes, shape, np.flatnonzero(np.broadcast_to(joined, shape)))
 
     def _conditions(self) -> Iterator[NDArray[np.bool_]]:
         """Every constraint and limit over the axes that it depends on."""
@@ -100,17 +172,16 @@ class Space:
             if isinstance(launch, LaunchSpec):
                 yield from device_limits(launch, namespace, self.spec, grid)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many configurations are valid."""
-        return len(self._valid)
+        return math.prod(len(part.valid) for part in self._parts)
 
     def configs(self) -> Iterator[dict[str, Value]]:
         """All valid configurations in a fixed order."""
-        return (self._at(int(index)) for index in self._valid)
+        return (self[position] for position in range(self.size))
 
     def candidates(self) -> Iterator[Candidate]:
-        """All valid configurations as candidates."""
         return (self.candidate(config) for config in self.configs())
 
     def candidate(self, config: Config) -> Candidate:
@@ -120,28 +191,24 @@ class Space:
 
     def __getitem__(self, position: int) -> dict[str, Value]:
         """The valid configuration at a position between 0 and size-1."""
-        return self._at(int(self._valid[position]))
+        row = self._rows(np.array([position], dtype=np.int64))[0]
+        return {p.name: p.values[i] for p, i in zip(self.template.parameters, row.tolist(), strict=True)}
 
-    def _at(self, flat: int) -> dict[str, Value]:
-        indices = np.unravel_index(flat, self._shape) if self._shape else ()
-        return {p.name: p.values[int(i)] for p, i in zip(self.template.parameters, indices, strict=True)}
+    def _rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The valid configurations at these positions, a row each: the position of every parameter's value."""
+        rows = np.empty((len(positions), len(self._shape)), dtype=np.int64)
+        for part in reversed(self._parts):
+            positions, places = np.divmod(positions, len(part.valid))
+            for axis, column in zip(part.axes, part.columns(places), strict=True):
+                rows[:, axis] = column
+        return rows
 
     def contains(self, config: Config) -> bool:
         """Whether the configuration is valid (constant time once the space has been filtered)."""
-        flat = self._flat(config)
-        if flat is None:
-            return False
-        position = int(np.searchsorted(self._valid, flat))
-        return position < self.size and int(self._valid[position]) == flat
-
-    def _flat(self, config: Config) -> int | None:
-        """Index in the raw space; None for a missing, unknown or unlisted value."""
         if not self.template.lists(config):
-            return None
-        flat = 0
-        for parameter in self.template.parameters:
-            flat = flat * len(parameter.values) + parameter.values.index(config[parameter.name])
-        return flat
+            return False
+        row = [parameter.values.index(config[parameter.name]) for parameter in self.template.parameters]
+        return bool(self.holds(np.array([row], dtype=np.int64).reshape(1, len(self._shape)))[0])
 
     def sample(self, generator: np.random.Generator) -> dict[str, Value]:
         """A valid configuration, uniformly.
@@ -152,15 +219,29 @@ class Space:
         self._require_any()
         return self[int(generator.integers(self.size))]
 
+    def draw(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Up to `count` valid configurations, uniformly, none twice; all where there are no more than `count`.
+
+        A row each: the position of every parameter's value in its list.
+        """
+        if count >= self.size:
+            return self._rows(np.arange(self.size))
+        return self._rows(generator.choice(self.size, count, replace=False, shuffle=False))
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of the rows, written as those of `draw`, is valid."""
+        held: NDArray[np.bool_] = np.logical_and.reduce([part.holds(rows) for part in self._parts])
+        return held
+
     def starts(self) -> tuple[dict[str, Value], ...]:
-        """What the family suggests for this problem and device, as far as it is valid, best first; then its default.
+        """The family's starts for this problem and device, as far as they are valid, best first; then its default.
 
         Where none of them is valid, the valid configuration with most values in common with the first.
 
         Raises:
             NoFeasibleConfiguration: there is none.
         """
-        wanted = [{**self.template.defaults, **dict(values)} for values in self._suggested()]
+        wanted = [{**self.template.defaults, **dict(values)} for values in self._listed_starts()]
         wanted.append(self.template.defaults)
         distinct = {tuple(config.items()): config for config in wanted}
         valid = tuple(config for config in distinct.values() if self.why_not(config) is None)
@@ -170,20 +251,24 @@ class Space:
         """The first of `starts`. Raises as it does."""
         return self.starts()[0]
 
-    def _suggested(self) -> Iterator[tuple[tuple[str, Value], ...]]:
+    def _listed_starts(self) -> Iterator[tuple[tuple[str, Value], ...]]:
         with self.template.named_errors():
-            for suggestion in self.template.front.suggestions:
-                if suggestion.when({**self.problem.fields, "device": self.spec}):
-                    yield suggestion.values
+            for start in self.template.starts:
+                if start.when({**self.problem.fields, "device": self.spec}):
+                    yield start.values
 
     def _nearest(self, config: Config) -> dict[str, Value]:
         self._require_any()
-        columns = np.unravel_index(self._valid, self._shape)
-        agreement = sum(
-            (column == p.values.index(config[p.name])).astype(int)
-            for column, p in zip(columns, self.template.parameters, strict=True)
-        )
-        return self[int(np.argmax(agreement))]
+        nearest: dict[str, Value] = {}
+        for part in self._parts:
+            parameters = [self.template.parameters[axis] for axis in part.axes]
+            columns = part.columns(np.arange(len(part.valid)))
+            agreement = np.zeros(len(part.valid), dtype=int)
+            for column, p in zip(columns, parameters, strict=True):
+                agreement += column == p.values.index(config[p.name])
+            best = int(np.argmax(agreement))
+            nearest |= {p.name: p.values[int(column[best])] for column, p in zip(columns, parameters, strict=True)}
+        return {p.name: nearest[p.name] for p in self.template.parameters}
 
     def _require_any(self) -> None:
         if not self.size:

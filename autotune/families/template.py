@@ -15,7 +15,9 @@ from autotune.core.values import Config, Value, is_listed
 from autotune.families.frontmatter import FrontMatter, Parameter, parse_front_matter, split_template
 from autotune.families.includes import collect_includes
 from autotune.families.source import Include
-from autotune.gpus.spec import DeviceSpec
+from autotune.families.starts import SUFFIX as STARTS
+from autotune.families.starts import Start, read_starts
+from autotune.gpus.spec import DeviceSpec, capability_of
 
 SUFFIX = ".cu.j2"
 
@@ -29,17 +31,17 @@ class Template:
     front: FrontMatter
     body: str
     text: str
+    starts: tuple[Start, ...] = ()
+    """Configurations to begin with, from the file beside it. They do not count for `hash`."""
     reference: str = ""
     """Version of the reference that a user's own op is checked against: with another one nothing is known."""
 
     @property
     def op(self) -> str:
-        """The op it computes."""
         return self.front.op
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The tunables, in order."""
         return self.front.parameters
 
     def lists(self, config: Config) -> bool:
@@ -100,7 +102,7 @@ class Template:
         arch = self.front.arch
         if arch is None:
             return None
-        needed = int(arch.removeprefix("sm_").rstrip("af"))
+        needed = capability_of(arch)
         # 'a' targets (wgmma, tcgen05) exist on that one architecture only.
         fits = spec.compute_capability == needed if arch.endswith("a") else spec.compute_capability >= needed
         return None if fits else f"it needs {arch}, {spec.title} is {spec.arch}"
@@ -110,14 +112,19 @@ def load_template(path: Path) -> Template:
     """Read a template from a file.
 
     Raises:
-        TemplateError: the file cannot be read or its front matter is wrong.
+        TemplateError: the file cannot be read, its name cannot be printed, its front matter is wrong, or the starts
+            beside it are.
     """
+    if not path.name.isprintable():
+        raise TemplateError(f"the template's name {path.name!r} has characters that cannot be printed; rename the file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"cannot read the template {path}: {error}") from error
-    front, body = split_template(text, str(path))
-    return Template(path.name.removesuffix(SUFFIX), path, parse_front_matter(front, str(path)), body, text)
+    written, body = split_template(text, str(path))
+    front, name = parse_front_matter(written, str(path)), path.name.removesuffix(SUFFIX)
+    known = {parameter.name: parameter.values for parameter in front.parameters}
+    return Template(name, path, front, body, text, read_starts(path.with_name(name + STARTS), known))
 
 
 def names_file(text: str) -> bool:

@@ -11,6 +11,7 @@ from autotune.core.problem import Problem
 from autotune.core.values import Config
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
+from autotune.gpus.identity import gpu_of_record
 from autotune.gpus.known import gpu
 from autotune.gpus.spec import DeviceSpec
 
@@ -25,7 +26,6 @@ class Traits:
     deterministic: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {"arithmetic": self.arithmetic, "deterministic": self.deterministic}
 
     def rows(self) -> Iterator[tuple[str, str]]:
@@ -53,7 +53,7 @@ def traits_of_record(problem: Problem, candidate: Candidate, device: str) -> Tra
     for template in builtin_templates(problem.op):
         if (template.name, template.hash) == (candidate.template, candidate.template_hash):
             try:
-                return traits_of(template, problem, candidate.config, gpu(device.rpartition(":")[2]))
+                return traits_of(template, problem, candidate.config, gpu(gpu_of_record(device)))
             except UsageError:  # a GPU that is not in the table
                 return None
     return None

@@ -28,15 +28,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from autotune.core.dtypes import rounded
+from autotune.core.dtypes import OPERAND_DTYPES, rounded
 from autotune.core.errors import ProblemError, TemplateError, UsageError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DType, Value
+from autotune.core.values import Value
 from autotune.families.frontmatter import FrontMatter, TensorDeclaration
 from autotune.families.template import Template
 from autotune.ops.inputs import normal
@@ -44,7 +44,6 @@ from autotune.ops.op import Arrays, Field, Op, contiguous
 
 Reference = Callable[[dict[str, Value], Arrays], Any]
 
-_ELEMENT_TYPES = get_args(DType)
 _MOST_ELEMENTS = 2**48
 
 
@@ -78,7 +77,6 @@ class CustomOp(Op):
         return {field.name: float(problem[field.name]) for field in self.fields if field.kind == "float"}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         tensors = [t for t in self.tensors(problem) if t.role == "input"]
         return {t.name: normal(t, seed + i) for i, t in enumerate(tensors)}
 
@@ -145,7 +143,7 @@ def _field(name: str, value: Value | tuple[str, ...]) -> Field:
     if isinstance(value, tuple) and value:
         return Field(name, "choice", value[0], choices=_choices(name, value))
     if name == "dtype":
-        raise TemplateError(f"[problem] dtype={value!r} must list some of {', '.join(_ELEMENT_TYPES)}")
+        raise TemplateError(f"[problem] dtype={value!r} must list some of {', '.join(OPERAND_DTYPES)}")
     if isinstance(value, bool):
         return Field(name, "bool", value)
     if isinstance(value, int):
@@ -156,7 +154,7 @@ def _field(name: str, value: Value | tuple[str, ...]) -> Field:
 
 
 def _choices(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    known = _ELEMENT_TYPES if name == "dtype" else None
+    known = OPERAND_DTYPES if name == "dtype" else None
     for value in values:
         if not isinstance(value, str) or (known is not None and value not in known):
             said = f"one of {', '.join(known)}" if known is not None else "a text"

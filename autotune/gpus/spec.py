@@ -4,6 +4,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
+def capability_of(arch: str) -> int:
+    """The compute capability that code for an architecture needs: 90 for `sm_90` and `sm_90a`."""
+    return int(arch.removeprefix("sm_").rstrip("af"))
+
+
 @dataclass(frozen=True)
 class DeviceSpec:
     """Limits of one GPU model. Sizes in bytes, rates per second as named, counts as the vendor publishes them.
@@ -34,7 +39,7 @@ class DeviceSpec:
     @property
     def compute_capability(self) -> int:
         """90 for sm_90a."""
-        return int(self.arch.removeprefix("sm_").rstrip("af"))
+        return capability_of(self.arch)
 
     def to_json(self) -> dict[str, Any]:
         """All fields, as stored with a device."""

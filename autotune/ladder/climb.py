@@ -9,7 +9,7 @@ from autotune.core.errors import NoFeasibleConfiguration
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
+from autotune.devices.factory import DeviceOpener
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.present import present_gpu
 from autotune.ladder.climbed import Climb, Rung, Timed
@@ -122,7 +122,7 @@ class Climber:
     @contextmanager
     def _warmed(self, ordered: list[Station]) -> Iterator[None]:
         """Begin to build what the searches will ask for first; on the emulator no core is idle meanwhile."""
-        spec = present_gpu(self.opener.index) if isinstance(self.opener, CudaOpener) else None
+        spec = None if self.opener.gpu_index is None else present_gpu(self.opener.gpu_index)
         if spec is None:
             yield
             return
@@ -185,7 +185,7 @@ def climb(  # noqa: PLR0913 - what a climb is made of
     assert climber.identity is not None
     rungs = tuple(_rung(version, problem, climber) for version in ladder.versions)
     return Climb(
-        ladder, problem, climber.identity.spec, isinstance(opener, CpuOpener), rungs, time.monotonic() - start,
+        ladder, problem, climber.identity.spec, opener.estimates, rungs, time.monotonic() - start,
         store.location, climber.interrupted, peers,
     )  # fmt: skip
 

@@ -28,7 +28,6 @@ class Timed:
         return self.part.count * self.best.ms
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "part": self.part.name,
             "count": self.part.count,
@@ -91,7 +90,6 @@ class Climb:
         return next((rung.ms for rung in self.rungs if rung.ms is not None), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `--json`."""
         return {
             "op": self.ladder.op,
             "problem": self.problem.to_json(),

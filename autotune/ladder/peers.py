@@ -5,15 +5,14 @@ the climb, so that its import takes no time of its own, and measures once the cl
 """
 
 import importlib.util
-import json
-import subprocess
-import sys
-import threading
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import IO, Any
 
+from autotune.core.channel import LOST, start_module
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 
@@ -31,7 +30,6 @@ class Peers:
     missing: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "attention": dict(self.attention),
             "products": {key: dict(times) for key, times in self.products.items()},
@@ -87,35 +85,34 @@ class TorchPeers:
     @contextmanager
     def __call__(self, asked: Problem, parts: Sequence[Problem]) -> Iterator[Answer]:
         """Start the other process; end it in any case."""
-        command = [sys.executable, "-m", "autotune.ladder.torch_peers"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        with tempfile.TemporaryFile(prefix="autotune-peers-") as log:
             try:
-                yield lambda: self._answer(process, _request(self.gpu_index, asked, parts))
+                process, connection = start_module("autotune.ladder.torch_peers", stderr=log)
+            except OSError as error:
+                why = f"PyTorch's process cannot be started: {error}"
+                yield lambda: Peers(missing=why)
+                return
+            try:
+                yield lambda: self._answer(connection, log, _request(self.gpu_index, asked, parts))
             finally:
-                process.kill()
+                process.close()
+                connection.close()
 
-    def _answer(self, process: "subprocess.Popen[str]", request: dict[str, Any]) -> Peers:
-        watch = threading.Timer(self.limit_s, process.kill)
-        watch.start()
+    def _answer(self, connection: Connection, log: IO[bytes], request: dict[str, Any]) -> Peers:
         try:
-            said, complaints = process.communicate(json.dumps(request) + "\n")
-        finally:
-            watch.cancel()
-        return _read(said, complaints)
+            connection.send(request)
+            if connection.poll(self.limit_s):
+                return Peers(**connection.recv())
+        except LOST:
+            pass
+        log.seek(0)
+        said = _last_line(log.read().decode(errors="replace"))[:200]
+        return Peers(missing=f"PyTorch gave no answer {said}".strip())
 
 
 def _request(gpu_index: int, asked: Problem, parts: Sequence[Problem]) -> dict[str, Any]:
     products = {part.key: part.to_json() for part in parts if part.op == "matmul"}
     return {"gpu": gpu_index, "attention": asked.to_json(), "products": products}
-
-
-def _read(said: str, complaints: str) -> Peers:
-    try:
-        data = json.loads(_last_line(said))
-    except ValueError:
-        return Peers(missing=f"PyTorch gave no answer {_last_line(complaints)[:200]}".strip())
-    return Peers(data["attention"], data["products"], data["versions"], data.get("missing") or "")
 
 
 def _last_line(text: str) -> str:

@@ -1,7 +1,5 @@
 """A worker process that several searches use one after the other: starting it and making references takes seconds."""
 
-import threading
-
 from autotune.core.errors import AutotuneError
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import DeviceOpener
@@ -9,17 +7,12 @@ from autotune.devices.messages import Message, Prepare, Reply
 
 
 class SharedWorker(WorkerClient):
-    """Stays alive when a search closes it; `end` closes it for good.
-
-    It must be made, and first started, by the thread that runs the searches: a worker ends with the thread that
-    started it, so one that a search's own thread had to restart is stopped with that search.
-    """
+    """Stays alive when a search closes it; `end` closes it for good."""
 
     patience_s = 6.0  # a new worker would take longer
 
     def __init__(self, opener: DeviceOpener) -> None:
         super().__init__(opener)
-        self._owner = self._starter = threading.get_ident()
         self._ready: tuple[Prepare, int] | None = None
         self._wanted: Prepare | None = None
         self._busy = False
@@ -39,27 +32,21 @@ class SharedWorker(WorkerClient):
         finally:
             self._busy = False
 
-    def _prepare(self, message: Prepare) -> None:
-        try:
-            super().prepare(message)
-        except (WorkerDied, WorkerTimeout) as error:  # which would look like the fault of the candidate asked about
-            raise AutotuneError(f"inputs and references were not made: {error}") from error
-        self._ready = message, self.starts
-
     def kill(self, *, for_good: bool = False) -> None:
         """Kill the worker; at the end of a search only if it is still busy."""
         if not for_good or self._busy:
             super().kill()
 
     def close(self) -> None:
-        """The end of a search: stop only what would not outlive its thread."""
-        if self._starter != self._owner:
-            self.stop()
+        """The end of a search, which is not the worker's."""
 
     def end(self) -> None:
         """Stop, and drop what was kept."""
         super().close()
 
-    def _spawn(self) -> None:
-        self._starter = threading.get_ident()
-        super()._spawn()
+    def _prepare(self, message: Prepare) -> None:
+        try:
+            super().prepare(message)
+        except (WorkerDied, WorkerTimeout) as error:  # which would look like the fault of the candidate asked about
+            raise AutotuneError(f"inputs and references were not made: {error}") from error
+        self._ready = message, self.starts

@@ -1,16 +1,16 @@
 """Times PyTorch's attention backends and cuBLAS: `python -m autotune.ladder.torch_peers`, one request, one answer.
 
-A process of its own, so that the climb does not import PyTorch: it reads a line of JSON with the problems and writes
-one with their milliseconds. Times are GPU times between two events, L2 flushed, as the climb's own are.
+A process of its own, so that the climb does not import PyTorch: it is sent the problems and sends their milliseconds.
+Times are GPU times between two events, L2 flushed, as the climb's own are.
 """
 
 import contextlib
-import json
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune.core.channel import LOST, open_channel
+from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.problem import Problem, split_json
@@ -62,7 +62,7 @@ def time_product(torch: Any, problem: Problem) -> dict[str, float]:
 
 def _matrices(torch: Any, problem: Problem, count: int, rows: int, cols: int, transposed: bool) -> Any:
     shape = (count, cols, rows) if transposed else (count, rows, cols)
-    stored = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda")
+    stored = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device="cuda")
     return stored.transpose(1, 2) if transposed else stored
 
 
@@ -88,13 +88,8 @@ def _attention(torch: Any, problem: Problem) -> Callable[[], Any]:
 def attention_tensor(torch: Any, problem: Problem, heads: str, length: str) -> Any:
     """Standard normal, shape (B, `heads`, `length`, HS) by the problem's fields, in memory as its layout says."""
     shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
-    tensor = torch.randn(shape, dtype=dtype_of(torch, problem.dtype), device="cuda").transpose(1, 2)
+    tensor = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device="cuda").transpose(1, 2)
     return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
-
-
-def dtype_of(torch: Any, dtype: str) -> Any:
-    """PyTorch's element type."""
-    return {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
 
 
 def time_call(torch: Any, call: Callable[[], Any], budget: TimingBudget) -> Timing:
@@ -149,22 +144,28 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def _missing(error: Exception) -> dict[str, Any]:
+    return {"missing": (str(error).splitlines() or [type(error).__name__])[0]}
+
+
 def main() -> None:
     """Import PyTorch, wait for the request, answer it."""
     try:
-        import torch
-        import torch.nn.attention
-    except ImportError as error:
-        reply: dict[str, Any] = {"attention": {}, "products": {}, "versions": {}, "missing": str(error)}
-    else:
-        line = sys.stdin.readline()
-        if not line.strip():
-            return
+        connection = open_channel()
+        reply: dict[str, Any] = {}
         try:
-            reply = answer(torch, json.loads(line))
+            import torch
+            import torch.nn.attention
+        except ImportError as error:
+            reply = _missing(error)
+        request = connection.recv()
+        try:
+            reply = reply or answer(torch, request)
         except RuntimeError as error:
-            reply = {"attention": {}, "products": {}, "versions": {}, "missing": str(error).splitlines()[0]}
-    sys.stdout.write(json.dumps(reply) + "\n")
+            reply = _missing(error)
+        connection.send(reply)
+    except LOST:
+        pass  # nobody asks any more
 
 
 if __name__ == "__main__":

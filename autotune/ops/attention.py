@@ -6,30 +6,31 @@ which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
 """
 
 import math
-
-import numpy as np
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
-from autotune.core.dtypes import epsilon
-from autotune.core.errors import ProblemError
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops import attention_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
-DTYPES = ("fp16", "bf16", "fp32")
+if TYPE_CHECKING:
+    from autotune.ops.row_bounds import RowScale
+
 LAYOUTS = ("bthd", "bhtd", "packed")
 
 FIELDS = (
     Field("B", "int", 4, help="batch size"),
     Field("NH", "int", 12, help="query heads"),
     Field("NH_kv", "int", default_from="NH", help="key and value heads (grouped-query attention); default NH"),
-    Field("T", "int", 1024, help="query length"),
-    Field("T_kv", "int", default_from="T", help="key length; default T"),
+    Field("T", "int", 1024, help="query length", maximum=LONGEST),
+    Field("T_kv", "int", default_from="T", help="key length; default T", maximum=LONGEST),
     Field("HS", "int", 64, help="head size", maximum=4096),
-    Field("dtype", "choice", "fp16", choices=DTYPES, help="element type"),
-    Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
+    Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
+    Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )
 
@@ -43,29 +44,25 @@ _SHARES = ((2, 2, 3), (2, 2, 2), (1, 2, 2), (1, 1, 2), (1, 1, 1))
 """Batches, key heads and query heads a key head that are kept. With two of each, wrong strides and wrong maps from
 query to key heads show; batches go first, because heads are mapped in more ways."""
 
-_ROUNDINGS = 4
-"""fp32 roundings between dP - D as computed and as it is, relative to the largest dP."""
-
 
 class Attention(Op):
     """What `forward` and `backward` share."""
 
     fields = FIELDS
     exact_fields = ("HS", "dtype", "causal", "layout")
+    has_hard_inputs = True
+    positive = ("scale",)
 
-    def check(self, problem: Problem) -> None:
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:
         """NH divisible by NH_kv; packed needs as many keys as queries."""
-        NH, NH_kv = problem.integer("NH"), problem.integer("NH_kv")
-        if NH % NH_kv:
-            raise ProblemError(f"NH={NH} is not divisible by NH_kv={NH_kv}; every key head serves NH/NH_kv query heads")
-        if problem["layout"] == "packed" and problem["T"] != problem["T_kv"]:
-            raise ProblemError(
-                f"layout=packed keeps Q, K and V in one buffer, so T_kv={problem['T_kv']} must equal T={problem['T']}"
-            )
+        grouped = Rule("NH", "divisible", "NH_kv", "every key head serves NH/NH_kv query heads")
+        one_length = Rule("T_kv", "equal", "T", "layout=packed keeps Q, K and V in one buffer")
+        return (grouped, one_length) if problem["layout"] == "packed" else (grouped,)
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`scale` = 1/sqrt(HS)."""
-        return {"scale": 1.0 / math.sqrt(problem.integer("HS"))}
+        """`scale` = 1/sqrt(HS), as the float that kernels get: where scores are large, its rounding shows."""
+        (scale,) = struct.unpack("f", struct.pack("f", 1.0 / math.sqrt(problem.integer("HS"))))
+        return {"scale": scale}
 
     def arithmetics(self, problem: Problem) -> tuple[str, ...]:
         """In fp32, all there are."""
@@ -111,6 +108,18 @@ class Attention(Op):
         group = NH // NH_kv
         sides = {name: 1 if name in ("k", "v", "dk", "dv") else group for name in arrays}
         return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
+
+    def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
+        """NaN where queries see no key, and in the last key and value unless the last query is the only one."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        for name in by_query:
+            hidden[name][:, :, :first] = math.nan
+        if problem.integer("T") - first > 1:
+            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
+        return hidden
 
     def _pairs(self, problem: Problem) -> float:
         """(query, key) pairs in all heads by the field's convention: T·T_kv, halved when causal."""
@@ -162,12 +171,30 @@ class Forward(Attention):
         """Standard normal q, k, v."""
         return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
 
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        from autotune.ops.hard_inputs import sharpen
+
+        return sharpen(self.inputs(problem, seed), seed)
+
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":
+        from autotune.ops.attention_rows import forward_rows
+
+        return forward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
+
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, and in the last key and value, which the last query alone sees when causal."""
+        return self._hide(problem, inputs, ("q",))
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.forward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and O rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.forward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
@@ -191,33 +218,57 @@ class Backward(Attention):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal q, k, v, dout; out and lse from a float32 forward pass, rounded as stored."""
+        return self._saved(problem, self._normal(problem, seed))
+
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        from autotune.ops.hard_inputs import sharpen
+
+        return self._saved(problem, sharpen(self._normal(problem, seed), seed))
+
+    def _normal(self, problem: Problem, seed: int) -> Arrays:
         arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
+        return {**arrays, "dout": normal(_tensor(problem, "dout", True, "input"), seed + 3)}
+
+    def _saved(self, problem: Problem, arrays: Arrays) -> Arrays:
+        """With what the forward pass saves."""
+        import numpy as np
+
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         forward = reference.forward(arrays, bool(problem["causal"]), scale, low_precision="fp32")
-        dout = _tensor(problem, "dout", True, "input")
         out = forward["out"].astype(arrays["q"].dtype)
-        return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32), "dout": normal(dout, seed + 3)}
+        return {**arrays, "out": out, "lse": forward["lse"].astype(np.float32)}
+
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":
+        from autotune.ops.attention_rows import backward_rows
+
+        return backward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
+
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN in queries without a key, in the last key and value, which the last query alone sees when causal, and in
+        the first query that sees a key, which sees the fewest."""
+        if not problem["causal"]:
+            return inputs
+        hidden = {name: array.copy() for name, array in inputs.items()}
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        for name, hides in (("q", first + 1), ("dout", first), ("out", first)):
+            hidden[name][:, :, :hides] = math.nan
+        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
+        return hidden
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
+        from autotune.ops import attention_reference as reference
+
         return reference.backward(inputs, bool(problem["causal"]), self.scalars(problem)["scale"])
 
     def approximate(self, problem: Problem, inputs: Arrays, arithmetic: str) -> Arrays:
         """float32 accumulation, P and dS rounded to the dtype."""
+        from autotune.ops import attention_reference as reference
+
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
-
-    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
-        """dS = P∘(dP - D) cancels: a query that sees one key has dP = D exactly, but not after rounding.
-
-        Some fp32 roundings of the largest dP (bounded by Cauchy-Schwarz), carried through the last product; for
-        dK they add up like a random walk over the queries.
-        """
-        norms = [np.linalg.norm(inputs[n].astype(np.float64), axis=-1).max(initial=0.0) for n in ("dout", "v")]
-        rounding = _ROUNDINGS * epsilon("fp32") * self.scalars(problem)["scale"] * norms[0] * norms[1]
-        q, k = (float(np.abs(inputs[name].astype(np.float64)).max(initial=0.0)) for name in ("q", "k"))
-        queries = problem.integer("T") * problem.integer("NH") / problem.integer("NH_kv")
-        return {"dq": rounding * k, "dk": rounding * q * math.sqrt(queries)}
 
     def flops(self, problem: Problem) -> float:
         """2.5 times forward: five matrix products."""

@@ -1,8 +1,10 @@
 """Problems on which kernels go wrong when they go wrong: lengths that divide no tile, rows without a key, one query."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
 from autotune.ops.op import Op
@@ -13,7 +15,7 @@ Fields = Mapping[str, Any]
 _LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
 
 
-DTYPES, SIZES = ("fp16", "bf16", "fp32"), (64, 128, 32, 96, 40, 256)
+SIZES = (64, 128, 32, 96, 40, 256)
 
 
 def _attention() -> Iterator[Fields]:
@@ -24,7 +26,11 @@ def _attention() -> Iterator[Fields]:
             heads = {"B": 1, "NH": 1, "NH_kv": 1}
         for causal in (True, False):
             layout = layouts[i % 3] if T_kv == T else layouts[i % 2]
-            kind = {"dtype": DTYPES[(i + causal) % 3], "layout": layout, "HS": SIZES[(i + 2 * causal) % len(SIZES)]}
+            kind = {
+                "dtype": OPERAND_DTYPES[(i + causal) % 3],
+                "layout": layout,
+                "HS": SIZES[(i + 2 * causal) % len(SIZES)],
+            }
             yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
 
 
@@ -42,7 +48,7 @@ def _products() -> Iterator[Fields]:
 def _rows() -> Iterator[Fields]:
     for i, (T, T_kv) in enumerate(_LENGTHS):
         for causal in (True, False):
-            dtype = DTYPES[(i + causal) % 3]
+            dtype = OPERAND_DTYPES[(i + causal) % 3]
             heads = 1 if T * T_kv > 10**5 else 2
             yield {"B": 1, "NH": heads, "T": T, "T_kv": T_kv, "causal": causal, "dtype": dtype}
 
@@ -80,6 +86,34 @@ def awkward_problems(op: str) -> tuple[Problem, ...]:
             except ProblemError:
                 continue
     return tuple(found)
+
+
+def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
+    """Other problems that the kernels of one compute too: awkward ones with its `exact_fields`, the more telling first.
+
+    None of a user's op. Of attention: lengths beside tile edges, more keys than queries, more queries than keys, and
+    three query heads a key head; then with more batches, then what families that do less compute, too.
+    """
+    exact = {name: problem[name] for name in op.exact_fields}
+    rows: Iterator[Fields] = iter(())
+    if op.name in ("forward", "backward"):
+        rows = ({**lengths, **heads} for heads in _SECOND_HEADS for lengths in _SECOND_LENGTHS)
+    elif op.name in _TABLES:
+        rows = _TABLES[op.name]()
+    found = set()
+    for fields in rows:
+        with suppress(ProblemError):
+            other = op.problem(**{**fields, **exact})
+            if other not in found:
+                found.add(other)
+                yield other
+
+
+_SECOND_LENGTHS = ({"T": 131, "T_kv": 259}, {"T": 259, "T_kv": 67}, {"T": 131, "T_kv": 131}, {"T": 259, "T_kv": 259})
+_SECOND_HEADS = (
+    {"B": 2, "NH": 6, "NH_kv": 2}, {"B": 9, "NH": 6, "NH_kv": 2}, {"B": 33, "NH": 2, "NH_kv": 1},
+    {"B": 2, "NH": 3, "NH_kv": 3},
+)  # fmt: skip
 
 
 def _left_open(op: Op, fields: Fields, i: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Computed once per problem and kept as plain arrays, so that a restarted worker r
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ from autotune.core.dtypes import epsilon, numpy_dtype
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.op import Arrays, Op
+from autotune.ops.row_bounds import SLACK, bound_rows
 
 FLOP_BUDGET = 2e10
 """Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
@@ -25,8 +26,8 @@ FLOP_BUDGET = 2e10
 _FEWEST = 2
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
-SLACK = 32 * 2.0**-23
-"""The bound's absolute part, relative to the largest reference: 32 fp32 roundings of a long accumulation."""
+Bound = float | NDArray[np.float64]
+"""Of a whole output, or by row: (…, T, 1), or (…, T) where a row is one number."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class ExpectedUnit:
     """One independently checkable piece: the reference of each output, and by arithmetic the bound of each."""
 
     reference: Mapping[str, NDArray[np.float64]]
-    bounds: Mapping[str, Mapping[str, float]]
+    bounds: Mapping[str, Mapping[str, Bound]]
 
     @property
-    def bound(self) -> Mapping[str, float]:
+    def bound(self) -> Mapping[str, Bound]:
         """The bounds of families that say nothing of their arithmetic."""
         return self.bounds[FULL]
 
@@ -57,24 +58,54 @@ class Expectation:
     sources: tuple[int, ...]
 
 
-def expect(op: Op, problem: Problem, seed: int, flop_budget: float = FLOP_BUDGET) -> Expectation:
+def expect(
+    op: Op,
+    problem: Problem,
+    seed: int,
+    flop_budget: float = FLOP_BUDGET,
+    *,
+    hard: bool = False,
+    hidden_nan: bool = False,
+) -> Expectation:
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
+
+    `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
+    (`Op.hide`), hard ones in one tensor of the first unit alone: what NaN has reached is computed again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
     random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
 
-    The bound of an output is taken per unit: k * max|low_precision - reference| + SLACK * max|reference|, with
-    k the op's `error_factor`, plus the op's `noise`. The first maximum counts as no less than one rounding of the
-    largest element: in a unit of few elements it may be smaller by luck. There is a bound for each arithmetic that
-    the op can judge, from a low-precision result of that arithmetic.
+    The bound of an output is taken by row where the op knows its rows' scales (`row_bounds`), else per unit:
+    k * max|low_precision - reference| + SLACK * max|reference|, with k the op's `error_factor`, plus the op's `noise`.
+    The first maximum counts as no less than one rounding of the largest element: in a unit of few elements it may be
+    smaller by luck. There is a bound for each arithmetic that the op can judge, from a low-precision result of that
+    arithmetic.
     """
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
-    inputs, pieces = _inputs(op, problem, seed, sources)
+    given = op.hard_inputs if hard else op.inputs
+
+    def make(made: Problem, its_seed: int) -> Arrays:
+        values = given(made, its_seed)
+        if not hidden_nan or (hard and its_seed != seed):
+            return values
+        hidden = op.hide(made, values)
+        return _in_one_place(op, made, values, hidden, seed) if hard else hidden
+
+    inputs, pieces = _inputs(op, problem, seed, sources, make)
     with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
+
+
+def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]:
+    """What verification compares with: of the problem's inputs, and of its hard ones if the op has some.
+
+    The hard ones have NaN where few results depend on it.
+    """
+    kinds = (False, True) if op.has_hard_inputs else (False,)
+    return tuple(expect(op, problem, seed, hard=hard, hidden_nan=hard) for hard in kinds)
 
 
 def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
@@ -86,13 +117,26 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
     return tuple(int(source) for source in dealt)
 
 
-def _inputs(op: Op, problem: Problem, seed: int, sources: tuple[int, ...]) -> tuple[Arrays, list[Arrays]]:
+def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
+    """The values, of the first unit one tensor as it is `hidden`: of those that were changed the seed takes one."""
+    changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
+    if not changed:
+        return values
+    name = changed[seed % len(changed)]
+    mixed = {**values, name: values[name].copy()}
+    op.unit(problem, mixed, 0)[name][...] = op.unit(problem, hidden, 0)[name]
+    return mixed
+
+
+def _inputs(
+    op: Op, problem: Problem, seed: int, sources: tuple[int, ...], make: Callable[[Problem, int], Arrays]
+) -> tuple[Arrays, list[Arrays]]:
     """The problem's inputs, and those of each different unit."""
     if len(set(sources)) == len(sources):
-        inputs = op.inputs(problem, seed)
+        inputs = make(problem, seed)
         return inputs, [op.unit(problem, dict(inputs), index) for index in range(len(sources))]
     small = op.unit_problem(problem)
-    pieces = [op.inputs(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
+    pieces = [make(small, seed + _SEED_STEP * number) for number in range(max(sources) + 1)]
     whole = {t.name: np.empty(t.shape, numpy_dtype(t.dtype)) for t in op.tensors(problem) if t.role == "input"}
     for index, source in enumerate(sources):
         for name, place in op.unit(problem, whole, index).items():
@@ -114,22 +158,22 @@ def covered(elements: int, tensors: tuple[TensorSpec, ...]) -> NDArray[np.bool_]
     return mask
 
 
-def save(expectation: Expectation, file: BinaryIO) -> None:
+def save(expectations: tuple[Expectation, ...], file: BinaryIO) -> None:
     """Write at the file's start, for `load` in a later process."""
     file.seek(0)
     file.truncate()
-    pickle.dump(expectation, file, protocol=pickle.HIGHEST_PROTOCOL)
+    pickle.dump(expectations, file, protocol=pickle.HIGHEST_PROTOCOL)
     file.flush()
 
 
-def load(file: BinaryIO) -> Expectation | None:
+def load(file: BinaryIO) -> tuple[Expectation, ...] | None:
     """What `save` wrote, or None when nothing complete is there (the writer may have been killed)."""
     file.seek(0)
     try:
         read = pickle.load(file)
     except (EOFError, pickle.UnpicklingError):
         return None
-    return read if isinstance(read, Expectation) else None
+    return read if isinstance(read, tuple) else None
 
 
 def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -151,13 +195,16 @@ def storage_images(tensors: tuple[TensorSpec, ...], inputs: Mapping[str, NDArray
 def _unit(op: Op, problem: Problem, piece: Arrays) -> ExpectedUnit:
     small = op.unit_problem(problem)
     reference = op.reference(small, piece)
-    noise = op.noise(small, piece)
+    scales = op.row_scales(small, piece)
+    noise = op.noise(small, piece) if not scales else {}
     roundoff = {tensor.name: epsilon(tensor.dtype) / 2 for tensor in op.tensors(small) if tensor.role == "output"}
-    bounds = {}
+    bounds: dict[str, dict[str, Bound]] = {}
     for arithmetic in op.arithmetics(small):
         rounded = op.approximate(small, piece, arithmetic)
         bounds[arithmetic] = {
-            name: _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
+            name: bound_rows(op.error_factor, rounded[name], exact, roundoff[name], scales[name])
+            if name in scales
+            else _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
             for name, exact in reference.items()
         }
     return ExpectedUnit(reference, bounds)

@@ -1,15 +1,17 @@
 """Deterministic inputs."""
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from autotune.core.dtypes import numpy_dtype
 from autotune.core.plan import TensorSpec
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def normal(tensor: TensorSpec, seed: int) -> NDArray[Any]:
+
+def normal(tensor: TensorSpec, seed: int) -> "NDArray[Any]":
     """Standard normal values in the tensor's dtype and logical shape; equal seeds give equal values."""
+    import numpy as np
+
     generator = np.random.Generator(np.random.PCG64(seed))
     return generator.standard_normal(tensor.shape, dtype=np.float32).astype(numpy_dtype(tensor.dtype))

@@ -15,16 +15,18 @@ allows fp32 factors to be rounded to tf32 (10 bits of mantissa), and is judged b
 """
 
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops import matmul_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MASKS = ("none", "c_lower", "a_lower", "a_upper")
@@ -43,24 +45,27 @@ class Matmul(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="matrices per batch entry (attention's heads)"),
-        Field("M", "int", 1024, help="rows of A and C"),
-        Field("N", "int", 1024, help="columns of B and C"),
-        Field("K", "int", 64, help="columns of A, rows of B"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
+        Field("M", "int", 1024, help="rows of A and C", maximum=LONGEST),
+        Field("N", "int", 1024, help="columns of B and C", maximum=LONGEST),
+        Field("K", "int", 64, help="columns of A, rows of B", maximum=LONGEST),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
         Field("layout", "choice", "nt", choices=LAYOUTS, help="A and B as they are (n) or stored transposed (t)"),
         Field("mask", "choice", "none", choices=MASKS, help="triangle that matters"),
         Field("alpha", "float", 1.0, help="factor of the product"),
         Field("group", "int", 1, help="matrices of A and C that share one of B"),
         Field("interleaved", "choice", "none", choices=INTERLEAVED, help="operands that lie as (B, rows, NH, columns)"),
-        Field("arithmetic", "choice", "full", choices=ARITHMETIC, help="tf32: fp32 factors may be rounded to tf32"),
+        Field("arithmetic", "choice", "full", choices=ARITHMETIC, help="whether fp32 factors may be rounded to tf32"),
     )
     exact_fields = ("dtype", "layout", "mask", "arithmetic")
     error_factor = 2.0
 
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:  # noqa: ARG002
+        """Groups are whole."""
+        return (Rule("NH", "divisible", "group", "so many matrices of a share one of b"),)
+
     def check(self, problem: Problem) -> None:
-        """Groups are whole, and tf32 is a way to multiply fp32."""
-        if problem.integer("NH") % problem.integer("group"):
-            raise ProblemError(f"op 'matmul': NH={problem['NH']} is not a multiple of group={problem['group']}")
+        """tf32 is a way to multiply fp32."""
+        super().check(problem)
         if problem["arithmetic"] == "tf32" and problem.dtype != "fp32":
             raise ProblemError(f"op 'matmul': arithmetic=tf32 goes with dtype=fp32, not {problem.dtype}")
 
@@ -75,11 +80,14 @@ class Matmul(Op):
         )
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`alpha`."""
         return {"alpha": float(problem["alpha"])}
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal matrices; of a triangular A, zeros in the other triangle."""
+        import numpy as np
+
+        from autotune.ops import matmul_reference as reference
+
         arrays = {t.name: normal(t, seed + i) for i, t in enumerate(self.tensors(problem)[:2])}
         mask = str(problem["mask"])
         if mask.startswith("a_"):
@@ -88,17 +96,22 @@ class Matmul(Op):
         return arrays
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         return {"c": self._product(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """Sums in float32, C rounded to the dtype; factors rounded to tf32 where that is allowed."""
+        from autotune.ops import matmul_reference as reference
+
         if problem["arithmetic"] == "tf32":
             inputs = {name: reference.rounded_to_tf32(array) for name, array in inputs.items()}
         return {"c": self._product(problem, inputs, problem.dtype)}
 
     @staticmethod
-    def _product(problem: Problem, inputs: Arrays, low_precision: str | None) -> NDArray[np.float64]:
+    def _product(problem: Problem, inputs: Arrays, low_precision: str | None) -> "NDArray[np.float64]":
+        import numpy as np
+
+        from autotune.ops import matmul_reference as reference
+
         b = np.repeat(inputs["b"], problem.integer("group"), axis=1)
         return reference.matmul(inputs["a"], b, float(problem["alpha"]), str(problem["mask"]), low_precision)
 
@@ -109,13 +122,9 @@ class Matmul(Op):
 
     def nbytes(self, problem: Problem) -> float:
         """Each input read once, the output written once; of a triangular A half is read."""
-        a, b, c = (float(np.prod(t.shape)) for t in self.tensors(problem))
+        a, b, c = (float(math.prod(t.shape)) for t in self.tensors(problem))
         read = a / 2 if str(problem["mask"]).startswith("a_") else a
-        return (read + b + c) * self._element_bytes(problem)
-
-    @staticmethod
-    def _element_bytes(problem: Problem) -> int:
-        return 4 if problem.dtype == "fp32" else 2
+        return (read + b + c) * DTYPES[problem.dtype].size
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer matrices, whole ones; of matrices too large to emulate a corner.

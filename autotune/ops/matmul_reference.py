@@ -18,10 +18,26 @@ def matmul(
 ) -> NDArray[np.float64]:
     """C as float64 values. With `low_precision` sums are float32 and C is rounded to that dtype."""
     compute = np.dtype(np.float64 if low_precision is None else np.float32)
-    c = (a.astype(compute) @ b.astype(compute)) * compute.type(alpha)
+    c = _product(a.astype(compute), b.astype(compute), mask) * compute.type(alpha)
     if mask == "c_lower":
         c = np.where(triangle("lower", *c.shape[-2:]), c, compute.type(0))
     return (c if low_precision is None else rounded(c, low_precision)).astype(np.float64)
+
+
+def _product(a: NDArray[Any], b: NDArray[Any], mask: str) -> NDArray[Any]:
+    """a·b from the summands that the mask leaves: those it makes 0 are no part of a sum, even where b is NaN."""
+    odd = ~np.isfinite(b).all(axis=-1)
+    if not mask.startswith("a_") or not odd.any():
+        with np.errstate(invalid="ignore"):
+            product: NDArray[Any] = a @ b
+        return product
+    left = triangle(mask.removeprefix("a_"), *a.shape[-2:])
+    product = a @ np.where(odd[..., None], b.dtype.type(0), b)
+    with np.errstate(invalid="ignore"):
+        for k in np.flatnonzero(odd.reshape(-1, odd.shape[-1]).any(axis=0)):
+            there = a[..., left[:, k], k][..., None] * b[..., k, :][..., None, :]
+            product[..., left[:, k], :] += np.where(odd[..., k][..., None, None], there, 0)
+    return product
 
 
 def triangle(side: str, rows: int, cols: int) -> NDArray[np.bool_]:

@@ -3,26 +3,37 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.arithmetic import FULL
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE, Value
+from autotune.core.values import Value
 
-Arrays = dict[str, NDArray[Any]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from autotune.ops.row_bounds import RowScale
+
+Arrays = dict[str, "NDArray[Any]"]
+
+LONGEST = 2**30
+"""The largest length of a built-in op: positions are 32 bits in kernels, which add two and round up to whole tiles."""
 
 
 @dataclass(frozen=True)
 class Field:
     """One field of an op's problems.
 
-    `default_from` names another field whose value is the default (NH_kv takes NH's).
+    Attributes:
+        default_from: another field whose value is the default (NH_kv takes NH's).
+        help: what it is, in lower case; of the command line's option too.
+        has_option: whether the command line has `--name`; not where that means something else there (`--set` does).
     """
 
     name: str
@@ -33,6 +44,12 @@ class Field:
     minimum: int = 1
     maximum: int = 2**31 - 1
     help: str = ""
+    has_option: bool = True
+
+    @property
+    def option(self) -> str:
+        """`--NH-kv` for `NH_kv`; of a boolean, the one that says yes."""
+        return "--" + self.name.replace("_", "-")
 
     def parse(self, op: str, value: Value) -> Value:
         """The value in the field's type; text from a command line is converted.
@@ -40,48 +57,54 @@ class Field:
         Raises:
             ProblemError: it is not one.
         """
+        said = f"op {op!r}: {self.name}={value!r}"
         if self.kind == "choice":
-            return self._choice(op, value)
+            if value not in self.choices:
+                raise ProblemError(f"{said} is not one of {', '.join(self.choices)}")
+            return str(value)
+        if self.kind == "bool":
+            known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+            if str(value).lower() not in known:
+                raise ProblemError(f"{said} is neither true nor false")
+            return known[str(value).lower()]
+        number: object = value
+        if isinstance(value, str):
+            with suppress(ValueError):
+                number = float(value) if self.kind == "float" else int(value)
         if self.kind == "float":
-            return self._float(op, value)
-        return self._bool(op, value) if self.kind == "bool" else self._int(op, value)
-
-    def _choice(self, op: str, value: Value) -> str:
-        if value not in self.choices:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not one of {', '.join(self.choices)}")
-        return str(value)
-
-    def _bool(self, op: str, value: Value) -> bool:
-        known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-        text = str(value).lower()
-        if text not in known:
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is neither true nor false")
-        return known[text]
-
-    def _float(self, op: str, value: Value) -> float:
-        try:
-            number = float("nan") if isinstance(value, bool) else float(value)
-        except ValueError:
-            number = float("nan")
-        if not math.isfinite(number):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a finite number")
-        return number
-
-    def _int(self, op: str, value: Value) -> int:
-        number = _whole(value)
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            raise ProblemError(f"op {op!r}: {self.name}={value!r} is not a whole number")
-        if not self.minimum <= number <= self.maximum:
-            limit = f"at least {self.minimum}" if number < self.minimum else f"at most {self.maximum}"
+            if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
+                raise ProblemError(f"{said} is not a finite number")
+            return float(number)
+        if isinstance(number, bool) or not isinstance(number, Integral):
+            raise ProblemError(f"{said} is not a whole number")
+        whole = int(number)
+        if not self.minimum <= whole <= self.maximum:
+            limit = f"at least {self.minimum}" if whole < self.minimum else f"at most {self.maximum}"
             raise ProblemError(f"op {op!r}: {self.name}={value} must be {limit}")
-        return int(number)
+        return whole
 
 
-def _whole(value: Value) -> Value:
-    try:
-        return int(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+@dataclass(frozen=True)
+class Rule:
+    """What two whole-number fields of a problem must be to each other: `left` divisible by `right`, or equal to it.
+
+    Checked where problems are made, and by exported launchers, which take the shape as arguments.
+    """
+
+    left: str
+    relation: Literal["divisible", "equal"]
+    right: str
+    why: str
+
+    def holds(self, left: int, right: int) -> bool:
+        """Whether it does for these values."""
+        return left == right if self.relation == "equal" else left % right == 0
+
+    def complaint(self, left: object, right: object) -> str:
+        """What to say where it does not, for values as they are to be shown."""
+        names = f"{self.left}={left}", f"{self.right}={right}"
+        said = "{} must equal {}" if self.relation == "equal" else "{} is not divisible by {}"
+        return f"{said.format(*names)}: {self.why}"
 
 
 class Op(ABC):
@@ -97,6 +120,9 @@ class Op(ABC):
     """Fields that a lookup of the nearest problem must not change (dtype, mask, head size)."""
     version: str = ""
     """Changes when a user's own reference does; the built-in ones are those of the package."""
+    has_hard_inputs: bool = False
+    positive: tuple[str, ...] = ()
+    """Those of the `scalars` that must be above 0."""
     error_factor: float
     """k in max|got - reference| <= k * max|low_precision - reference| + atol."""
 
@@ -125,8 +151,16 @@ class Op(ABC):
             raise ProblemError(f"op {self.name!r} needs a value for {field.name}")
         return default
 
-    def check(self, problem: Problem) -> None:  # noqa: B027 - most ops have nothing to add
+    def rules(self, problem: Problem) -> tuple[Rule, ...]:  # noqa: ARG002 - most ops have none
+        """What whole-number fields must be to one another."""
+        return ()
+
+    def check(self, problem: Problem) -> None:
         """Raise ProblemError where fields contradict one another."""
+        for rule in self.rules(problem):
+            left, right = problem.integer(rule.left), problem.integer(rule.right)
+            if not rule.holds(left, right):
+                raise ProblemError(f"op {self.name!r}: {rule.complaint(left, right)}")
 
     @abstractmethod
     def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
@@ -139,6 +173,10 @@ class Op(ABC):
     @abstractmethod
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Inputs by tensor name, in the tensor's dtype and logical shape."""
+
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Inputs under which mistakes show that `inputs` may hide, where `has_hard_inputs`; else the same."""
+        return self.inputs(problem, seed)
 
     @abstractmethod
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
@@ -160,17 +198,25 @@ class Op(ABC):
         """Absolute fp32 rounding, by output, that cancellation may leave even where the reference is exactly 0."""
         return {}
 
+    def row_scales(self, problem: Problem, inputs: Arrays) -> "Mapping[str, RowScale]":  # noqa: ARG002
+        """How much rounding may change each row of a unit's outputs; empty where an output has one bound."""
+        return {}
+
     @abstractmethod
     def flops(self, problem: Problem) -> float:
         """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
-        return float(sum(np.prod(t.shape) * DTYPE_SIZE[t.dtype] for t in self.tensors(problem)))
+        return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
 
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""
         return problem
+
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - most ops hide nothing
+        """The same inputs with NaN where few results depend on it, or none: it must not reach the others."""
+        return inputs
 
     def units(self, problem: Problem) -> int:  # noqa: ARG002
         """Into how many independent pieces a result can be checked."""

@@ -3,12 +3,11 @@
 Pipelines whose matrix products want every head contiguous do so before and after; kernels that take strides need not.
 """
 
-import numpy as np
-
+from autotune.core.dtypes import OPERAND_DTYPES, numpy_dtype
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, contiguous
 
 _ORDERS = ("bthd", "bhtd")
 _EMULATED_ELEMENTS = 2**20
@@ -22,11 +21,11 @@ class Permute(Op):
     fields = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="heads"),
-        Field("T", "int", 1024, help="length"),
+        Field("T", "int", 1024, help="length", maximum=LONGEST),
         Field("HS", "int", 64, help="head size"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
-        Field("source", "choice", "bthd", choices=_ORDERS, help="order of axes of x"),
-        Field("target", "choice", "bhtd", choices=_ORDERS, help="order of axes of y"),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
+        Field("source", "choice", "bthd", choices=_ORDERS, help="order of axes of x", has_option=False),
+        Field("target", "choice", "bhtd", choices=_ORDERS, help="order of axes of y", has_option=False),
     )
     exact_fields = ("HS", "dtype", "source", "target")
     error_factor = 1.0
@@ -36,13 +35,11 @@ class Permute(Op):
         return _tensor(problem, "x", "source", "input"), _tensor(problem, "y", "target", "output")
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         x, _ = self.tensors(problem)
         return {"x": normal(x, seed)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - the same for all
-        """The same values."""
-        return {"y": inputs["x"].astype(np.float64)}
+        return {"y": inputs["x"].astype(numpy_dtype("fp64"))}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """The same values: a copy rounds nothing."""

@@ -36,3 +36,6 @@ def op_names() -> tuple[str, ...]:
 
 BUILTIN = tuple(register(op).name for op in (Forward(), Backward(), Matmul(), Softmax(), SoftmaxBackward(), Permute()))
 """Names of the ops that need no declaration."""
+
+FIELD_OPTIONS = frozenset(field.name for op in BUILTIN for field in get_op(op).fields if field.has_option)
+"""Names of fields that have an option of their own on the command line; others, of ops of one's own, go by `--set`."""

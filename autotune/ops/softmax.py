@@ -6,15 +6,11 @@ inputs, keys that a query does not see are not read and may hold anything; in th
 
 from typing import Any
 
-import numpy as np
-
-from autotune.core.dtypes import epsilon
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES, epsilon
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import DTYPE_SIZE
-from autotune.ops import softmax_reference as reference
 from autotune.ops.inputs import normal
-from autotune.ops.op import Arrays, Field, Op, contiguous
+from autotune.ops.op import LONGEST, Arrays, Field, Op, contiguous
 
 _EMULATED_ELEMENTS = 2**21
 """Scores that the emulator takes through a row-wise kernel in about a second."""
@@ -23,19 +19,18 @@ _EMULATED_ELEMENTS = 2**21
 class RowOp(Op):
     """What both share."""
 
-    fields = (
+    fields: tuple[Field, ...] = (
         Field("B", "int", 4, help="batch size"),
         Field("NH", "int", 12, help="heads"),
-        Field("T", "int", 1024, help="query length: rows"),
-        Field("T_kv", "int", default_from="T", help="key length: columns; default T"),
-        Field("dtype", "choice", "fp16", choices=("fp16", "bf16", "fp32"), help="element type"),
-        Field("causal", "bool", True, help="query i sees keys up to i + T_kv - T"),
+        Field("T", "int", 1024, help="query length: rows", maximum=LONGEST),
+        Field("T_kv", "int", default_from="T", help="key length: columns; default T", maximum=LONGEST),
+        Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
+        Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
         Field("scale", "float", 0.125, help="factor of the scores"),
     )
     exact_fields = ("dtype", "causal")
 
     def scalars(self, problem: Problem) -> dict[str, float]:
-        """`scale`."""
         return {"scale": float(problem["scale"])}
 
     def _tensor(self, problem: Problem, name: str, role: Role) -> TensorSpec:
@@ -44,7 +39,6 @@ class RowOp(Op):
         return TensorSpec(name, shape, contiguous(shape), problem.dtype, role, name)
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
-        """Standard normal values."""
         tensors = [tensor for tensor in self.tensors(problem) if tensor.role == "input"]
         return {tensor.name: normal(tensor, seed + i) for i, tensor in enumerate(tensors)}
 
@@ -66,7 +60,7 @@ class RowOp(Op):
         """Of each input the pairs that are seen, read once; the whole output, written once."""
         inputs = sum(tensor.role == "input" for tensor in self.tensors(problem))
         elements = inputs * self.pairs(problem) + problem.integer("T") * problem.integer("T_kv")
-        return float(problem.integer("B") * problem.integer("NH") * elements * DTYPE_SIZE[problem.dtype])
+        return float(problem.integer("B") * problem.integer("NH") * elements * DTYPES[problem.dtype].size)
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer batches and heads, whole matrices."""
@@ -102,11 +96,14 @@ class Softmax(RowOp):
         return self._tensor(problem, "scores", "input"), self._tensor(problem, "weights", "output")
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
+        from autotune.ops import softmax_reference as reference
+
         return {"weights": reference.softmax(inputs["scores"], *self._terms(problem))}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float32, P rounded to the dtype."""
+        from autotune.ops import softmax_reference as reference
+
         return {"weights": reference.softmax(inputs["scores"], *self._terms(problem), problem.dtype)}
 
     @staticmethod
@@ -128,12 +125,13 @@ class SoftmaxBackward(RowOp):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Weights of standard normal scores, rounded as stored; standard normal gradients."""
+        from autotune.ops import softmax_reference as reference
+
         arrays = super().inputs(problem, seed)
         weights = reference.softmax(2 * arrays["weights"], 1.0, bool(problem["causal"]), "fp32")
         return {**arrays, "weights": weights.astype(arrays["weights"].dtype)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """float64."""
         return {"d_scores": self._gradient(problem, inputs, None)}
 
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
@@ -142,10 +140,14 @@ class SoftmaxBackward(RowOp):
 
     def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
         """dP - rowsum(P∘dP) cancels where one weight is nearly 1: some fp32 roundings of the largest dP."""
+        import numpy as np
+
         scale, largest = abs(float(problem["scale"])), np.nanmax(np.abs(inputs["d_weights"].astype(np.float64)))
         return {"d_scores": float(4 * epsilon("fp32") * scale * largest)}
 
     @staticmethod
     def _gradient(problem: Problem, inputs: Arrays, low_precision: str | None) -> Any:
+        from autotune.ops import softmax_reference as reference
+
         scale, causal = float(problem["scale"]), bool(problem["causal"])
         return reference.backward(inputs["weights"], inputs["d_weights"], scale, causal, low_precision)

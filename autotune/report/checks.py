@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from autotune.checker.check import Checked
-from autotune.trace.observed import Arithmetic, KernelTrace, LineCounters
+from autotune.trace.observed import Arithmetic, KernelTrace
 
 Row = tuple[object, ...]
 
@@ -26,9 +26,10 @@ KERNEL_COLUMNS = (
 def kernel_rows(checked: Checked) -> Iterator[Row]:
     """One row a launch; counts are of all blocks."""
     for kernel in checked.trace.kernels:
+        conflicts = f"{kernel.conflicts / kernel.wavefronts:.1%}" if kernel.conflicts and kernel.wavefronts else "0"
         yield (
             kernel.kernel, kernel.blocks, len(kernel.traced), f"{kernel.coalescing:.0%}", _count(kernel.wavefronts),
-            _share(kernel.conflicts, kernel.wavefronts), f"{kernel.bytes_read / 1e6:.4g}",
+            conflicts, f"{kernel.bytes_read / 1e6:.4g}",
             f"{kernel.bytes_written / 1e6:.4g}", _count(kernel.lanes("global atomic", "shared atomic")),
             _count(kernel.requests("barrier")), _count(kernel.requests("shuffle", "vote")),
             f"{kernel.tensor_operations / 1e6:.4g}", f"{kernel.scale * kernel.arithmetic.fp32 / 1e6:.4g}",
@@ -39,10 +40,15 @@ def kernel_rows(checked: Checked) -> Iterator[Row]:
 def line_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
     """One row an instruction that touches memory, in the blocks that were traced; `source`: the rendered lines."""
     for row in kernel.lines:
-        if row.sectors or row.wavefronts:
-            number = row.place.line
-            text = source[number - 1].strip() if 0 < number <= len(source) else row.place.inner
-            yield number, _what(row), row.requests, *_global(row), *_shared(row), text[:80]
+        if not row.sectors and not row.wavefronts:
+            continue
+        number = row.place.line
+        text = source[number - 1].strip() if 0 < number <= len(source) else row.place.inner
+        moved = [f"{n / row.requests:.3g}" if row.sectors else "" for n in (row.sectors, row.ideal_sectors)]
+        passes = ("", "", "")
+        if row.wavefronts:
+            passes = (str(row.wavefronts), str(row.conflicts or ""), f"{row.worst}-way" if row.worst > 1 else "")
+        yield number, f"{row.operation} {8 * row.nbytes}", row.requests, *moved, *passes, text[:80]
 
 
 def work_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
@@ -59,22 +65,6 @@ def work_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
 
 
 _ASKED = ("tensor", "barrier", "shuffle", "vote")
-
-
-def _what(row: LineCounters) -> str:
-    return f"{row.operation} {8 * row.nbytes}"
-
-
-def _global(row: LineCounters) -> tuple[str, str]:
-    if not row.sectors:
-        return "", ""
-    return f"{row.sectors / row.requests:.3g}", f"{row.ideal_sectors / row.requests:.3g}"
-
-
-def _shared(row: LineCounters) -> tuple[str, str, str]:
-    if not row.wavefronts:
-        return "", "", ""
-    return str(row.wavefronts), str(row.conflicts or ""), f"{row.worst}-way" if row.worst > 1 else ""
 
 
 def compulsory(checked: Checked) -> str:
@@ -108,7 +98,3 @@ def sampling(checked: Checked) -> str:
 
 def _count(number: float) -> str:
     return f"{number:.4g}" if number < 1e4 else f"{number:.3e}"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if part and whole else "0"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from autotune.core.measurement import KernelResources
+from autotune.core.words import format_ms
 from autotune.estimate.examine import Estimated
 from autotune.estimate.model import LaunchEstimate
-from autotune.report.words import format_ms
 
 Row = tuple[object, ...]
 

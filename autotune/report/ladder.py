@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import format_config
+from autotune.core.words import format_ms
 from autotune.ladder.climbed import Climb, Rung
 from autotune.ladder.versions import PUBLISHED_GPU, PUBLISHED_PROBLEM
-from autotune.report.words import format_ms
+from autotune.report.pictures import check_plot, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 _MEASURED, _PUBLISHED, _PEERS = "#2a78d6", "#1baf7a", "#c2571a"  # told apart by people who do not see red or green, too
 _INK, _MUTED, _GRID = "#0b0b0b", "#52514e", "#e1e0d9"
@@ -104,22 +102,6 @@ def _kind(problem: Problem) -> str:
     return f"{problem.dtype}, in place" if in_place else problem.dtype
 
 
-def check_plot(path: Path) -> None:
-    """Before anything is searched, whether a plot can be written there.
-
-    Raises:
-        UsageError: not a name of a picture, no such folder, or matplotlib is not installed.
-    """
-    if path.suffix.lower() not in PLOT_SUFFIXES:
-        raise UsageError(f"--plot {path}: the name must end in one of {', '.join(PLOT_SUFFIXES)}")
-    if not path.parent.is_dir():
-        raise UsageError(f"--plot {path}: there is no folder {path.parent}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UsageError("--plot needs matplotlib: pip install 'autotune[plot]'") from error
-
-
 def write_plot(climb: Climb, path: Path) -> None:
     """Draw the times of the versions, and the published ones, as a picture.
 
@@ -127,10 +109,7 @@ def write_plot(climb: Climb, path: Path) -> None:
         UsageError: as `check_plot`, or the file cannot be written.
     """
     check_plot(path)
-    try:
-        draw(climb).savefig(path, dpi=160)
-    except OSError as error:
-        raise UsageError(f"--plot {path}: {error}") from error
+    save_plot(draw(climb), path)
 
 
 def draw(climb: Climb) -> "Figure":

@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.problem import Problem
 from autotune.core.values import Value, format_config
-from autotune.report.words import format_ms
+from autotune.core.words import format_ms
 from autotune.store.records import StoredMeasurement
 
 
@@ -29,7 +29,7 @@ def listing(records: Sequence[StoredMeasurement]) -> Listing:
     """Records as a table. Where there is one record, or they differ in everything, nothing is shared."""
     parts = [_devices(records), _problems(records), _candidates(records)]
     shared = tuple(pair for part in parts for pair in part[0]) if len(records) > 1 else ()
-    columns: dict[str, Sequence[object]] = {">id": [record.id for record in records]}
+    columns: dict[str, Sequence[object]] = {">id": [record.id or record.source_hash for record in records]}
     for _, changing, every in parts:
         columns.update(changing if shared else every)
     columns |= _figures(records)
@@ -82,6 +82,6 @@ def _figures(records: Sequence[StoredMeasurement]) -> _Columns:
         "?stage": [record.stage for record in records],
         "outcome": [record.measurement.outcome.value for record in records],
         ">ms": ["" if timing is None else format_ms(timing.median_ms) for timing in timings],
-        "?kind": ["" if timing is None else timing.kind for timing in timings],
+        "?kind": ["" if timing is None else timing.label for timing in timings],
     }
     return {**figures, **({"~message": messages} if any(messages) else {})}

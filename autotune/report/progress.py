@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from autotune.core.values import format_config
-from autotune.report.words import clock, format_ms, number
+from autotune.core.words import clock, format_ms, number
 from autotune.tuning.events import Progress
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def time_left(progress: Progress) -> float | None:
 def work_text(progress: Progress) -> str:
     """What compilers and device do, how long they took, and the time left."""
     load, left = progress.load, time_left(progress)
-    doing = {"finalists": "re-timing the finalists, ", "finishing": "finishing, "}.get(progress.phase, "")
+    doing = {
+        "finalists": "re-timing the finalists, ", "examining": "examining the winner, ", "finishing": "finishing, ",
+    }.get(progress.phase, "")  # fmt: skip
     rest = "" if left is None or progress.phase != "searching" else f", about {clock(left)} left"
     busy = "" if progress.phase == "done" else f"{doing}{load.building} building, {load.waiting} waiting; "
     return f"{busy}compile {load.build_seconds:.0f} s, device {load.device_seconds:.0f} s{rest}"

@@ -5,14 +5,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.answers.lookup import best, usual_gpu
+from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
-from autotune.core.problem import Problem
+from autotune.core.passwords import hidden
 from autotune.core.values import Config, Value, format_config
+from autotune.core.words import clock, format_ms, number
 from autotune.families.template import SUFFIX
-from autotune.ops.op import Op
-from autotune.report.words import clock, format_ms, number
+from autotune.gpus.identity import gpu_of_record
+from autotune.gpus.meant import usual_gpu
+from autotune.ops.op import Field, Op
+from autotune.ops.registry import FIELD_OPTIONS
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
@@ -21,10 +24,6 @@ _WHY = {
     "exhausted": "the whole space has been evaluated",
     "interrupted": "interrupted",
 }
-_OPTIONS = {"NH_kv": "--NH-kv", "T_kv": "--T-kv"}
-_OWN_OPTIONS = frozenset(
-    {"B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "layout", "M", "N", "K", "mask", "alpha", "scale"}
-)
 
 
 def table_columns(result: SearchResult) -> list[str]:
@@ -41,7 +40,7 @@ def table_rows(result: SearchResult) -> Iterator[list[str]]:
         yield [
             str(place),
             ranked.candidate.template,
-            format_ms(ranked.ms),
+            format_ms(ranked.ms) + ("" if _counted(ranked) else " (not counted)"),
             f"{ranked.tflops:.2f}",
             f"{ranked.gbs:.1f}",
             "" if worst is None else f"{worst.max_abs_error:.2g}",
@@ -87,17 +86,26 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
 def _honesty(result: SearchResult) -> Iterator[str]:
     if result.estimated:
         yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
+    if not all(map(_counted, result.table)):
+        yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
     if result.executed != result.problem:
         yield f"executed and verified on the emulator as {result.executed}"
+    if result.best is not None and result.unexamined:
+        yield f"the winner was not examined on another problem and by the checker: {result.unexamined}"
     verification = None if result.best is None else result.best.measurement.verification
     if verification is not None and verification.units_checked < verification.units_total:
         yield f"compared {verification.units_checked} of {verification.units_total} independent parts of each result"
 
 
+def _counted(ranked: Ranked) -> bool:
+    timing = ranked.measurement.timing
+    return timing is None or timing.counted
+
+
 def best_lines(result: SearchResult) -> Iterator[str]:
     """The winner in full."""
     if result.best is not None:
-        kind = " (estimate)" if result.estimated else ""
+        kind = "" if not result.estimated else " (estimate)" if _counted(result.best) else " (estimate, not counted)"
         yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
         if result.best.traits is not None:
             yield from (f"{name}: {text}" for name, text in result.best.traits.rows())
@@ -123,15 +131,17 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     GPU where a look-up would take another one.
     """
     words = ["autotune", "export", "--op", op.name]
-    for name, value in result.problem.fields.items():
-        if name in asked.fields or value != _default(op, result.problem, name):
-            words += _option(name, value)
+    for field in op.fields:
+        value = result.problem[field.name]
+        default = result.problem[field.default_from] if field.default_from else field.default
+        if field.name in asked.fields or value != default:
+            words += _option(field, value)
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
     words += ["--full-precision"] if asked.full_precision else []
-    gpu = result.device.removeprefix("cpu:")
+    gpu = gpu_of_record(result.device)
     words += [] if gpu == usual_gpu() else ["--device", gpu]
-    words += ["--db", asked.db] if asked.db else []
+    words += ["--db", hidden(asked.db)] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
 
 
@@ -142,7 +152,7 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     named = _family(result, asked.templates)
     try:
         found = best(
-            op.name, device=result.device.removeprefix("cpu:"), db=asked.db, template=named[1] if named else None,
+            op.name, device=gpu_of_record(result.device), db=asked.db, template=named[1] if named else None,
             reference=asked.reference, full_precision=asked.full_precision, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
@@ -160,18 +170,12 @@ def _family(result: SearchResult, templates: Sequence[str]) -> list[str]:
     return ["--template", named[0]] if named else []
 
 
-def _option(name: str, value: Value) -> list[str]:
-    if name == "causal":
-        return ["--causal" if value else "--no-causal"]
-    if name in _OWN_OPTIONS:
-        return [_OPTIONS.get(name, f"--{name}"), str(value)]
-    return ["--set", f"{name}={value}"]
-
-
-def _default(op: Op, problem: Problem, name: str) -> object:
-    """The value a field takes when it is not given: its default, or another field's value."""
-    field = next(field for field in op.fields if field.name == name)
-    return problem[field.default_from] if field.default_from else field.default
+def _option(field: Field, value: Value) -> list[str]:
+    if field.name not in FIELD_OPTIONS:
+        return ["--set", f"{field.name}={value}"]
+    if field.kind == "bool":
+        return [field.option if value else field.option.replace("--", "--no-", 1)]
+    return [field.option, str(value)]
 
 
 def _worst_check(ranked: Ranked) -> OutputCheck | None:

@@ -8,6 +8,7 @@ from autotune.core.model_version import model_of
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.families.template import builtin_templates
+from autotune.gpus.identity import parse_device
 from autotune.store.records import StoredMeasurement
 from autotune.store.store import Store
 
@@ -47,5 +48,5 @@ def of_full_precision(store: Store, winners: Iterable[StoredMeasurement]) -> Ite
 
 
 def _rank(record: StoredMeasurement) -> tuple[int, float, int]:
-    model = model_of(record.driver) if record.device.startswith("cpu:") else 0
+    model = model_of(record.driver) if parse_device(record.device).kind == "cpu" else 0
     return -model, record.measurement.ms or 0.0, record.id

@@ -13,6 +13,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
 
 from autotune.core.errors import StoreError
+from autotune.core.passwords import hidden
 from autotune.store.location import shown
 
 BUSY_SECONDS = 60
@@ -59,6 +60,30 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """Like `writing`, for changes of the schema: that rows refer to rows is checked at the end, not on the way.
+
+    SQLite changes most of a table by copying it and dropping the old one only, which rows that refer to it forbid.
+
+    Raises:
+        StoreError: as `writing`, or a row refers to one that is gone; nothing has changed then.
+    """
+    if engine.dialect.name != "sqlite":
+        with writing(engine) as connection:
+            yield connection
+        return
+    with translated(engine.url), engine.connect().execution_options(**_WRITES) as connection:
+        connection.detach()  # no other transaction gets this connection: it does not watch references
+        connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # heeded outside transactions only
+        with connection.begin():
+            yield connection
+            lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if lost:
+                tables = ", ".join(sorted({str(row[0]) for row in lost}))
+                raise StoreError(f"{len(lost)} rows of {tables} would refer to nothing (database {shown(engine.url)})")
+
+
+@contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: it sees one state of the database and never waits for writers.
 
@@ -75,9 +100,9 @@ def translated(url: URL) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise StoreError(f"{_explain(str(error.orig))} (database {shown(url)})") from error
+        raise StoreError(f"{_explain(hidden(str(error.orig)))} (database {shown(url)})") from error
     except (SQLAlchemyError, sqlite3.Error) as error:
-        raise StoreError(f"{_explain(str(error))} (database {shown(url)})") from error
+        raise StoreError(f"{_explain(hidden(str(error)))} (database {shown(url)})") from error
 
 
 def _note_process(connection: Any, record: Any) -> None:  # noqa: ARG001

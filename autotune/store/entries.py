@@ -11,6 +11,7 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import TimingKind
 from autotune.core.model_version import DRIVER
 from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceName, gpu_of_record
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.json_lines import Line
 from autotune.store.plain import loads
@@ -74,7 +75,7 @@ class Entry:
     @property
     def gpu(self) -> str:
         """The GPU model that its time is of, measured or estimated: `h200` for `h200` and for `cpu:h200`."""
-        return _gpu(self.device)
+        return gpu_of_record(self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Winners:
         for device, kind, number, text in rows:
             fields = json.loads(text)
             if _agrees(fields, mine, exact):
-                yield Neighbour(_gpu(device), kind, _place(fields, lengths), number, None)
+                yield Neighbour(gpu_of_record(device), kind, _place(fields, lengths), number, None)
 
     def entry(self, neighbour: Neighbour) -> Entry | None:
         """All of a neighbour; None if it has gone meanwhile."""
@@ -165,7 +166,7 @@ class Winners:
     def device_spec(self, gpu: str) -> DeviceSpec | None:
         """The limits of a GPU that is in the database, under whatever name it has there."""
         sql = "SELECT spec FROM device WHERE name = :gpu OR name = :estimated ORDER BY name DESC"
-        rows = self._reader.rows(sql, {"gpu": gpu, "estimated": f"cpu:{gpu}"})
+        rows = self._reader.rows(sql, {"gpu": gpu, "estimated": str(DeviceName("cpu", gpu))})
         return DeviceSpec(**loads(rows[0][0])) if rows else None
 
 
@@ -214,10 +215,6 @@ def _shipped_entry(line: Line) -> Entry:
         "shipped", line.identity.name, timing.kind, timing.median_ms, line.problem, line.candidate, line.source_hash,
         environment.get("driver", ""), environment.get("compiler", ""), None,
     )  # fmt: skip
-
-
-def _gpu(device: str) -> str:
-    return device.rpartition(":")[2]
 
 
 def _counts(name: str, value: object, exact: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@
     {"template": …, "template_hash": …, "config": {…}}, "source_hash": …, "stage": …, "package_version": …,
     "created_at": …, "measurement": {…}}
 
+Measurements of older versions lack `machine_code` and `measured_as`, and are sound without.
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
@@ -23,7 +24,7 @@ from autotune.core.problem import Problem, split_json
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.plain import dumps, loads
-from autotune.store.records import Stage
+from autotune.store.records import Stage, StoredMeasurement
 
 RecordType = Literal["measurement", "winner"]
 
@@ -66,6 +67,13 @@ class Line:
             self.measurement.to_json(),
         )
         return dumps(dict(zip(_KEYS, values, strict=True)))
+
+    def stored(self) -> StoredMeasurement:
+        """The record as a store hands it out, with 0 for the id that it has in none."""
+        return StoredMeasurement(
+            0, self.identity.name, self.problem, self.candidate, self.source_hash, self.stage, None,
+            self.package_version, self.created_at, self.measurement,
+        )  # fmt: skip
 
     @property
     def is_winner(self) -> bool:
@@ -122,6 +130,13 @@ def _verify(line: Line) -> None:
     if not all(isinstance(value, str) for value in (measurement.message, *measurement.environment.values())):
         raise LineError("the message or the environment holds something else than texts")
     _verify_details(measurement)
+    first = measurement.measured_as
+    for name, value in [
+        ("machine_code", measurement.machine_code),
+        *([] if first is None else [("measured_as", first.template_hash), ("measured_as", first.source_hash)]),
+    ]:
+        if value is not None and not (isinstance(value, str) and _HASH.match(value)):
+            raise LineError(f"{name} {value!r} is not a hash")
     if measurement.outcome is Outcome.OK:
         _verify_ok(line)
     elif line.is_winner:

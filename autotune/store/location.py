@@ -8,6 +8,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from autotune.core import settings
 from autotune.core.database_files import plain_path
 from autotune.core.errors import StoreError, UsageError
+from autotune.core.passwords import hidden
 
 
 def database_url(given: str | Path | None = None) -> URL:
@@ -47,7 +48,7 @@ def _parse(text: str) -> URL:
         return make_url(text)
     except (ArgumentError, ValueError) as error:
         hint = "write e.g. sqlite:///file.db or postgresql+psycopg://user@host/name"
-        raise UsageError(f"malformed database URL {text!r}; {hint}") from error
+        raise UsageError(f"malformed database URL {hidden(text)!r}; {hint}") from error
 
 
 def _driver(url: URL) -> None:
@@ -76,4 +77,4 @@ def _sqlite(url: URL) -> URL:
 
 
 def _shown(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
+    return hidden(url.render_as_string(hide_password=True))

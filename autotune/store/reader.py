@@ -79,7 +79,6 @@ class SqliteReader:
                 raise self._refusal(error) from error
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
-        """See `Reader.rows`."""
         with self._lock:
             connection = self._current()
             if connection is None:
@@ -152,7 +151,6 @@ class EngineReader:
         return object()
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
-        """See `Reader.rows`."""
         from sqlalchemy import text
 
         from autotune.store.connections import reading

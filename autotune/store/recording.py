@@ -212,6 +212,7 @@ def make_row(trial: Trial, device: Device, problem: ProblemRow, candidate: Candi
         outcome=measurement.outcome.value,
         kind=None if timing is None else timing.kind,
         ms=measurement.ms,
+        machine_code=measurement.machine_code,
         package_version=package_version(),
         created_at=now(),
         detail=measurement.to_json(),

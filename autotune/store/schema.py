@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, inspect, text
 
 from autotune.core.errors import StoreError
-from autotune.store.connections import reading, writing
+from autotune.store.connections import migrating, reading
 from autotune.store.location import shown
 from autotune.store.schema_version import HEAD, VERSION_TABLE, check_version, version_number
 
@@ -24,7 +24,7 @@ def ensure_schema(engine: Engine, *, create: bool) -> None:
     if version is None and not create:
         raise StoreError(f"{shown(engine.url)} holds no results yet; run `autotune search` first")
     if version is None:
-        with writing(engine) as connection:  # whoever comes second finds the tables made
+        with migrating(engine) as connection:  # whoever comes second finds the tables made
             if current_version(connection) is None:
                 _refuse_foreign(connection)
                 migrate(connection)
@@ -38,7 +38,7 @@ def upgrade(engine: Engine) -> tuple[str | None, str]:
     Raises:
         StoreError: it is newer than this package, or the upgrade failed (and nothing has changed).
     """
-    with writing(engine) as connection:
+    with migrating(engine) as connection:
         before = current_version(connection)
         if before is None:
             _refuse_foreign(connection)

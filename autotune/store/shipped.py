@@ -24,8 +24,12 @@ def load_winners(path: Path) -> tuple[Line, ...]:
     return lines
 
 
+def shipped_files() -> tuple[Path, ...]:
+    """The files of winners that come with the package, one a GPU."""
+    return tuple(sorted((resource_root("db") / FOLDER).glob("*.jsonl")))
+
+
 @cache
 def shipped_winners() -> tuple[Line, ...]:
     """All winners that come with the package."""
-    folder = resource_root("db") / FOLDER
-    return tuple(line for path in sorted(folder.glob("*.jsonl")) for line in load_winners(path))
+    return tuple(line for path in shipped_files() for line in load_winners(path))

@@ -12,12 +12,13 @@ from sqlalchemy.orm import Session
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import StoreError
-from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.measurement import Measurement, TimingKind, Version
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
-from autotune.store import claims, queries, recording
+from autotune.store import claims, queries, recording, rejecting, renewal
 from autotune.store.connections import reading, writing
+from autotune.store.json_lines import Line
 from autotune.store.location import shown
 from autotune.store.opening import open_engine
 from autotune.store.plain import dumps
@@ -271,6 +272,29 @@ class Store:
         with self.write() as session:
             return recording.name(session, measurement_id, spills=spills)
 
+    def reject(self, measurement_id: int, message: str) -> None:
+        """Make a candidate's ok records wrong results, and let the best of the others win where it was the winner."""
+        with self.write() as session:
+            rejecting.reject(session, measurement_id, message)
+
+    def renew_winner(self, measurement_id: int, line: Line) -> bool:
+        """Record what a re-check found of a winner: its machine code, or a later text of its family that gives it, too.
+
+        False where it is the winner no longer, or its later version has failed.
+
+        Raises:
+            StoreError: the database's refusal.
+        """
+        code = line.measurement.machine_code
+        with self.write() as session:
+            record = to_record(session.get_one(MeasurementRow, measurement_id))
+            if record.measurement.machine_code is None and code is not None:
+                renewal.adopt(session, measurement_id, code)
+            if record.candidate == line.candidate:
+                return True
+            later = Version(line.candidate.template_hash, line.source_hash)
+            return renewal.renew(session, measurement_id, line.candidate, later) is not None
+
     def winners(
         self, *, op: str | None = None, device: str | None = None, kind: TimingKind | None = None
     ) -> list[StoredWinner]:
@@ -284,7 +308,6 @@ class Store:
             return queries.problems(session, op)
 
     def devices(self) -> list[DeviceSummary]:
-        """Every device."""
         with self.read() as session:
             return queries.devices(session)
 

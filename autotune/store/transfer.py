@@ -31,13 +31,13 @@ def export_lines(
     store: Store, *, op: str | None = None, device: str | None = None, winners_only: bool
 ) -> Iterator[Line]:
     """A store's records in the order of their ids, then its winners."""
-    identities = _identities(store)
+    devices = identities(store)
     if not winners_only:
         for record in store.measurements(None, device, stage=None):
             if op in {None, record.problem.op}:
-                yield line_of(record, identities[record.device])
+                yield line_of(record, devices[record.device])
     for winner in store.winners(op=op, device=device):
-        yield as_winner(line_of(winner.record, identities[winner.record.device]))
+        yield as_winner(line_of(winner.record, devices[winner.record.device]))
 
 
 def export_file(
@@ -84,7 +84,8 @@ def line_of(record: StoredMeasurement, identity: DeviceIdentity) -> Line:
     )
 
 
-def _identities(store: Store) -> dict[str, DeviceIdentity]:
+def identities(store: Store) -> dict[str, DeviceIdentity]:
+    """A store's devices by name."""
     with store.read() as session:
         return {row.name: to_identity(row) for row in session.scalars(select(Device))}
 

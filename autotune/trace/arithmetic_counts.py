@@ -7,15 +7,14 @@ Code of the fp16 and bf16 headers counts as fp16: there an operation on halves i
 """
 
 import re
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from autotune.core.errors import BuildError
 from autotune.emulator.support import EMULATOR
+from autotune.trace.binutils import ask_binutils
 from autotune.trace.observed import Arithmetic, LineArithmetic
 from autotune.trace.source_lines import Lines
 
@@ -45,12 +44,8 @@ def code_blocks(binary: Path) -> dict[int, tuple[Instruction, ...]]:
     Raises:
         BuildError: `objdump`, which comes with the compiler, is missing or failed.
     """
-    command = ["objdump", "-d", "--no-show-raw-insn", str(binary)]
-    try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"cannot disassemble with {command[0]}: {error}; install binutils") from error
-    return {start: tuple(found) for start, found in _blocks(done.stdout.splitlines()) if found}
+    code = ask_binutils("disassemble", ["objdump", "-d", "--no-show-raw-insn", str(binary)])
+    return {start: tuple(found) for start, found in _blocks(code.splitlines()) if found}
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, list[Instruction]]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.cache import SOURCE_NAME
@@ -18,7 +19,8 @@ from autotune.trace.traced_library import DYNAMIC_SHARED, NO_SPACE, STATIC_SHARE
 _KINDS: tuple[FindingKind, ...] = (
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
-    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash",
+    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
+    "overwritten while being read",
 )  # fmt: skip
 _RACES: tuple[FindingKind, ...] = ("shared memory race", "global memory race", "race between blocks")
 _MEETINGS: tuple[FindingKind, ...] = ("divergent barrier", "deadlock", "wrong warp mask")
@@ -148,18 +150,23 @@ class _Words:
     def _detail(self, kind: FindingKind, access: str, space: str, offset: int, record: Any) -> str:
         mask = int(record["mask"])
         where = f"{space} at byte {offset}" if space else f"address {offset:#x}"
-        if kind == "index out of bounds":
-            return f"index {offset} of an array of {mask}"
-        if kind == "misaligned":
-            return f"{access} of {where}, which is not a multiple of {mask}"
-        if kind == "wrong warp mask":
-            return f"mask {mask:#010x}"
-        if kind == "divergent barrier":
-            return f"lanes {mask:#010x} of a warp have exited" if mask else "one barrier, called from two lines"
-        if kind == "deadlock":
-            return "threads wait for one another"
         size = f" ({self._sizes[space]} bytes)" if space in self._sizes and kind == "out of bounds" else ""
-        return f"{access} of {int(record['bytes'])} bytes of {where}{size}"
+        details: dict[FindingKind, str] = {
+            "index out of bounds": f"index {offset} of an array of {mask}",
+            "misaligned": f"{access} of {where}, which is not a multiple of {mask}",
+            "wrong warp mask": f"mask {mask:#010x}",
+            "divergent barrier": f"lanes {mask:#010x} of a warp have exited"
+            if mask
+            else "one barrier, called from two lines",
+            "deadlock": _lacking(where, mask, record) if space else "threads wait for one another",
+        }
+        return details.get(kind, f"{access} of {int(record['bytes'])} bytes of {where}{size}")
+
+
+def _lacking(where: str, arrivals: int, record: Any) -> str:
+    """What a thread waits for at an mbarrier."""
+    nbytes = int(np.int64(record["bytes"]).astype(np.int32))
+    return f"waits for the mbarrier in {where}, whose phase lacks {arrivals} arrivals and {nbytes} bytes"
 
 
 def _access(is_write: Any) -> Access:

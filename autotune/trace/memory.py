@@ -40,5 +40,4 @@ class TracedMemory:
         return np.frombuffer(self._map, np.uint8, self.nbytes, start).view(dtype)
 
     def fill(self, byte: int) -> None:
-        """Set every byte."""
         ctypes.memset(self.address, byte, self.nbytes)

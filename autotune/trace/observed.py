@@ -9,7 +9,8 @@ from autotune.core.plan import Dim3
 FindingKind = Literal[
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
-    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash",
+    "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
+    "overwritten while being read",
 ]  # fmt: skip
 """What can be wrong with a kernel."""
 
@@ -74,7 +75,6 @@ class Finding:
         return f"{self.kind}: {self.detail}; {where}{times}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {**asdict(self), "message": str(self)}
 
 
@@ -196,7 +196,6 @@ class KernelTrace:
         return sum(line.ideal_sectors for line in self.lines) / moved if moved else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             **asdict(self), "arithmetic": asdict(self.arithmetic),
             "wavefronts": self.wavefronts, "conflicts": self.conflicts,
@@ -220,7 +219,6 @@ class Trace:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "complete": self.complete, "failure": self.failure, "truncated": self.truncated,
             "seconds": round(self.seconds, 3), "kernels": [kernel.to_json() for kernel in self.kernels],

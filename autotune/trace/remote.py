@@ -1,22 +1,23 @@
 """A process that traces, since a faulty kernel may hang it or tear it down."""
 
-import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
+import threading
 from multiprocessing.connection import Connection
 from types import TracebackType
 
 from autotune.core.blas import ONE_THREAD
-from autotune.core.errors import AutotuneError, LaunchError
+from autotune.core.channel import LOST, start_module
+from autotune.core.child import Child
+from autotune.core.errors import AutotuneError, BuildError, LaunchError
 from autotune.trace.task import Traced, TraceTask
 
 LIMIT_S = 120.0
 """How long one candidate may take, its build included."""
 
-_STDERR = 2
+
+class TracerKilled(LaunchError):
+    """SIGKILL or SIGTERM ended the traced run: hardly by its kernel, rather from outside or for lack of memory."""
 
 
 class TracingProcess:
@@ -27,7 +28,9 @@ class TracingProcess:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()  # guards what `stop` looks at
+        self._stopped = False
+        self._process: Child | None = None
         self._connection: Connection | None = None
 
     def __enter__(self) -> "TracingProcess":
@@ -42,7 +45,8 @@ class TracingProcess:
         """What `run_task` does, with its errors.
 
         Raises:
-            LaunchError: the kernels took longer than the limit, or the process died.
+            LaunchError: the kernels took longer than the limit, or the process died (TracerKilled: from outside).
+            BuildError: the process cannot be started, or `stop` was called.
         """
         try:
             connection = self._running()
@@ -54,9 +58,8 @@ class TracingProcess:
                     "else take a smaller problem or a higher limit (--timeout)"
                 )
             answer = connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-            status = self._ended()
-            raise LaunchError(f"the traced run tore its process down (exit status {status})") from error
+        except LOST as error:
+            raise self._death() from error
         if isinstance(answer, AutotuneError):
             raise answer
         assert isinstance(answer, Traced)
@@ -64,36 +67,36 @@ class TracingProcess:
 
     def close(self) -> None:
         """End the process and what it started."""
-        connection, process = self._connection, self._process
-        self._connection = self._process = None
-        if connection is not None:
-            connection.close()
+        with self._lock:
+            process, self._process = self._process, None
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def stop(self) -> None:
+        """End the process for good, from another thread: a run under way fails."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
 
     def _running(self) -> Connection:
         if self._connection is None:
-            ours, theirs = socket.socketpair()
-            handle = theirs.fileno()
-            command = [sys.executable, "-P", "-m", "autotune.trace.remote_main", str(handle), str(os.getpid())]
-            # It imports this very package before it is told our path.
-            environment = {**ONE_THREAD, **os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            with theirs:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=_STDERR, pass_fds=(handle,), start_new_session=True,
-                    env=environment,
-                )  # fmt: skip
-            self._connection = Connection(ours.detach())
-            self._connection.send([*sys.path])
+            with self._lock:
+                if self._stopped:
+                    raise BuildError("the tracing was stopped")
+                try:
+                    self._process, self._connection = start_module(
+                        "autotune.trace.remote_main", environment={**ONE_THREAD, **os.environ}
+                    )
+                except OSError as error:
+                    raise BuildError(f"the process that traces cannot be started: {error}") from error
         return self._connection
 
-    def _ended(self) -> int | None:
-        """The exit status, where the process has ended by itself."""
-        status = None
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self._process.wait(timeout=5.0)
+    def _death(self) -> LaunchError:
+        status = None if self._process is None else self._process.wait(5.0)
         self.close()
-        return status
+        kind = TracerKilled if status in (-signal.SIGKILL, -signal.SIGTERM) else LaunchError
+        return kind(f"the traced run tore its process down (exit status {status})")

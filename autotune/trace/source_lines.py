@@ -1,11 +1,11 @@
 """From addresses of code to lines of the rendered source, by the compiler's own debugging information."""
 
-import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.compilers.cache import SOURCE_NAME
-from autotune.core.errors import BuildError
+from autotune.trace.binutils import ask_binutils
 from autotune.trace.observed import Place
 
 Frame = tuple[str, int]
@@ -28,8 +28,12 @@ class Lines:
         missing = sorted(set(addresses) - self._frames.keys())
         if not missing:
             return
-        text = "".join(f"{address:#x}\n" for address in missing)
-        for block in _run(["addr2line", "-a", "-i", "-e", str(self._binary)], text).split("\n0x"):
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="autotune-addresses-") as listed:
+            listed.write("".join(f"{address:#x}\n" for address in missing))
+            listed.flush()
+            command = ["addr2line", "-a", "-i", "-e", str(self._binary), f"@{listed.name}"]
+            found = ask_binutils("look up source lines", command)
+        for block in found.split("\n0x"):
             head, *rest = block.removeprefix("0x").splitlines() or [""]
             if head:
                 self._frames[int(head, 16)] = tuple(_frame(line) for line in rest)
@@ -51,16 +55,6 @@ class Lines:
 def call_site(return_address: int) -> int:
     """An address within the call that returns to `return_address`."""
     return max(return_address - 1, 0)
-
-
-def _run(command: list[str], text: str) -> str:
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"cannot look up source lines with {command[0]}: {error}; install binutils") from error
-    return done.stdout
 
 
 def _frame(text: str) -> Frame:

@@ -1,12 +1,11 @@
 """Static `__shared__` variables of a traced binary: where each lies in an OS thread's copy of them."""
 
 import re
-import subprocess
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from autotune.core.errors import BuildError
+from autotune.trace.binutils import ask_binutils
 
 _SYMBOL = re.compile(r"^\s*\d+: ([0-9a-f]+)\s+(\d+) TLS\s+\S+\s+\S+\s+\d+ (\S+)", re.MULTILINE)
 
@@ -28,20 +27,10 @@ def shared_variables(binary: Path) -> tuple[SharedVariable, ...]:
     Raises:
         BuildError: `readelf`, which comes with the compiler, is missing or failed.
     """
-    try:
-        done = subprocess.run(
-            ["readelf", "-sW", str(binary)],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"cannot read symbols with readelf: {error}; install binutils") from error
+    symbols = ask_binutils("read symbols", ["readelf", "-sW", str(binary)])
     found = [
         SharedVariable(_name(symbol), int(offset, 16), int(nbytes), symbol.startswith("_ZGV"))
-        for offset, nbytes, symbol in _SYMBOL.findall(done.stdout)
+        for offset, nbytes, symbol in _SYMBOL.findall(symbols)
         if "8emulator" not in symbol
     ]
     return tuple(sorted(dict.fromkeys(found), key=lambda variable: variable.offset))

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
-from autotune.core.values import DTYPE_SIZE
+from autotune.emulator.emulated_maps import encode_tensor_map
 from autotune.emulator.library import Failure
 from autotune.ops.expected import covered
 from autotune.trace.arithmetic_counts import count_arithmetic
@@ -112,7 +112,7 @@ class _Run:
         mask = self._covered[buffer.name]
         start = None if mask is None else mask.ctypes.data
         address = self._memory[buffer.name].address
-        return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPE_SIZE[buffer.dtype], buffer.role == "input")
+        return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPES[buffer.dtype].size, buffer.role == "input")
 
     def _zero(self, name: str) -> None:
         self._memory[name].fill(0)
@@ -121,7 +121,7 @@ class _Run:
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
-        arguments = pack_arguments(step.args, addresses)
+        arguments = pack_arguments(step.args, addresses, encode_tensor_map)
         return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:

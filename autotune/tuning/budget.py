@@ -26,7 +26,6 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.start
 
     @property
@@ -36,5 +35,4 @@ class Clock:
 
     @property
     def expired(self) -> bool:
-        """Whether the time is up."""
         return self.left == 0.0

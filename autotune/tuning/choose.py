@@ -1,7 +1,6 @@
 """From what a user asks for to an op, a problem, families and a device."""
 
 import importlib.util
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from autotune.families.catalogue import of_full_precision
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
+from autotune.gpus.identity import parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
 from autotune.gpus.spec import DeviceSpec
@@ -116,7 +116,7 @@ def choose_device(device: str | None, target: str | None) -> DeviceOpener:
     """The device to search on: as asked, else `AUTOTUNE_DEVICE`, else the GPU that is here, else the emulator.
 
     Args:
-        device: `cuda`, `cuda:1`, `cpu`, or the name of the GPU that is here.
+        device: `cuda`, `cuda:1`, `cpu`, `cpu:h200` (as `cpu` with that target), or the name of the GPU that is here.
         target: on `cpu`, the GPU to estimate for; default the GPU that is here, else `AUTOTUNE_TARGET` or h200.
 
     Raises:
@@ -126,28 +126,28 @@ def choose_device(device: str | None, target: str | None) -> DeviceOpener:
     wanted = device or settings.device()
     if wanted is None:
         wanted = "cuda" if target is None and present_gpu() is not None and _has_pycuda() else "cpu"
-    if wanted == "cpu":
-        return CpuOpener(_target(target))
+    meant = parse_device(wanted)
+    if meant.kind == "replay":
+        raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")
+    if meant.kind == "cpu":
+        if None not in {meant.gpu, target}:
+            raise UsageError(f"--device {wanted} names the GPU to estimate for already: leave out --target {target}")
+        name, present = meant.gpu or target, present_gpu()
+        return CpuOpener(present if name is None and present is not None else gpu(name or settings.target()))
     if target is not None:
         raise UsageError(f"--target goes with --device cpu; on {wanted} times are measured, for that GPU itself")
-    match = re.fullmatch(r"cuda(?::(\d+))?", wanted)
-    index = int(match.group(1) or 0) if match else 0
-    present = present_gpu(index)
-    if match is None:
-        name = gpu(wanted).name
+    present = present_gpu(meant.index)
+    if meant.gpu is not None:
+        name = gpu(meant.gpu).name
         if present is None or name != present.name:
             raise DeviceMissing(f"no {name} here; --device cpu --target {name} estimates for it")
     if present is None:
-        raise DeviceMissing(f"no NVIDIA GPU {index} here; --device cpu uses the emulator, with estimates for --target")
+        raise DeviceMissing(
+            f"no NVIDIA GPU {meant.index} here; --device cpu uses the emulator, with estimates for --target"
+        )
     if not _has_pycuda():
         raise DeviceMissing("PyCUDA is not installed: pip install 'autotune[gpu]', or use --device cpu")
-    return CudaOpener(index)
-
-
-def _target(name: str | None) -> DeviceSpec:
-    if name is None and (present := present_gpu()) is not None:
-        return present
-    return gpu(name or settings.target())
+    return CudaOpener(meant.index)
 
 
 def _has_pycuda() -> bool:

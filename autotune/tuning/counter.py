@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.cache import BuildCache
-from autotune.core.errors import BuildError, LaunchError
+from autotune.core.errors import BuildError, FaultFound, LaunchError
 from autotune.core.measurement import KernelResources
 from autotune.core.plan import LaunchPlan
 from autotune.emulator.building import build_emulator
@@ -15,7 +15,7 @@ from autotune.estimate.counts import Counts
 from autotune.estimate.model import Estimate, predict
 from autotune.estimate.schedule import schedules_of
 from autotune.ops.op import Op
-from autotune.trace.remote import TracingProcess
+from autotune.trace.remote import TracerKilled, TracingProcess
 from autotune.trace.task import Traced, TraceTask
 
 LIMIT_S = 30.0
@@ -28,25 +28,38 @@ class Counter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = TracingProcess(LIMIT_S)
-        self._closed = False
 
     def count(self, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[Counts, ...]:
-        """`autotune.estimate.counting.count`, with its errors; BuildError once closed."""
+        """`autotune.estimate.counting.count`, with its errors; BuildError once stopped, or when killed from outside.
+
+        FaultFound where the checker finds something wrong: a race is one even if the numbers were right.
+        """
         with self._lock:
             return count(self._trace, task, op, whole)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the process; a run under way fails."""
-        self._closed = True
+        self._process.stop()
+
+    def close(self) -> None:
+        """Wait for its end, once no run is under way."""
         self._process.close()
 
     def _trace(self, task: TraceTask) -> Traced:
-        if self._closed:
-            raise BuildError("the search is over")
+        traced = self._traced(task)
+        if traced.trace.findings and traced.trace.complete:
+            raise FaultFound(f"{traced.trace.findings[0]} (on {task.problem})")
+        return traced
+
+    def _traced(self, task: TraceTask) -> Traced:
         try:
             return self._process.trace(task)
-        except OSError as error:  # closed under its feet
-            raise LaunchError(f"the traced run was ended: {error}") from error
+        except TracerKilled:
+            pass
+        try:
+            return self._process.trace(task)
+        except TracerKilled as error:
+            raise BuildError(f"{error}, twice: somebody kills it, or the machine has too little memory") from error
 
 
 @dataclass(frozen=True)
@@ -67,11 +80,15 @@ class EstimateRequest:
         """Build traced, run, predict.
 
         Raises:
-            LaunchError: a traced run failed or took too long.
+            FaultFound: the traced run showed a race, or something else that is wrong.
+            LaunchError: a traced run failed or took too long, or the machine code cannot be read or followed.
             CompileError: the traced build is refused.
-            BuildError: there is no compiler, or its code cannot be read.
+            BuildError: the machinery failed.
         """
         build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
         counts = self.counter.count(self.task, self.op, self.whole)
-        schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        try:
+            schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
+        except BuildError as error:  # nothing is built there: it is about this candidate's code
+            raise LaunchError(str(error)) from error
         return predict(self.whole, self.resources, counts, schedules, self.task.spec)

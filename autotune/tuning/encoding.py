@@ -53,6 +53,11 @@ class Tree:
         family = self._families[candidate.template]
         return {TEMPLATE: family.name} | {_name(family, name): value for name, value in candidate.values}
 
+    def values(self, family: Family) -> dict[str, tuple[Value, ...]]:
+        """The values of all parameters that stand for a candidate of this family."""
+        own = {_name(family, name): values for name, values in family.parameters.items()}
+        return {TEMPLATE: (family.name,), **own}
+
 
 class Grille:
     """Flat and numerical: every parameter of every family is an index, those of other families are ignored.

@@ -1,11 +1,13 @@
 """What a search evaluates and how: the problem, the families, the device; and one candidate's way through it."""
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import KernelResources, Timing
+from autotune.core.errors import FaultFound
+from autotune.core.measurement import KernelResources, Timing, Verification
 from autotune.core.problem import Problem
 from autotune.devices.messages import OpSource
 from autotune.estimate.fallback import estimate
@@ -24,16 +26,22 @@ EMULATED_RATE = 2e8
 """Operations a second that the emulator reaches with all repeats of a verification, on a slow and busy machine."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A candidate under way, and what is known about it so far."""
 
     source: KernelSource
     build_seconds: float = 0.0
     compiler: str = ""
+    machine_code: str | None = None
     resources: tuple[KernelResources, ...] = ()
     cubin: Path | None = None
     timing: Timing | None = None  # on the emulator: the estimate
+    verification: Verification | None = None  # on the emulator: once it is known to be right
+    fault: FaultFound | None = None  # what its traced run showed
+    uncounted: str = ""  # why its work could not be counted
+    done: threading.Event = field(default_factory=threading.Event)
+    behind: "Job | None" = None  # whose run it shares, and whose record comes first
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,7 @@ class Task:
 
     def fallback(self, job: Job) -> Timing:
         """An estimate where nothing could be counted."""
-        tensor_cores = any("mma" in include.name for include in job.source.includes)
         template = self.templates[job.source.candidate.template]
         flops = template.executed_flops(self.op.flops(self.problem), self.problem)
         nbytes, plan, spec = self.op.nbytes(self.problem), job.source.plan, self.identity.spec
-        return estimate(flops, nbytes, plan, job.resources, spec, tensor_cores=tensor_cores)
+        return estimate(flops, nbytes, plan, job.resources, spec, tensor_cores=template.front.tensor_cores)

@@ -9,7 +9,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.tuning.evaluator import Load
 
-Phase = Literal["searching", "finishing", "finalists", "done"]
+Phase = Literal["searching", "finishing", "finalists", "examining", "done"]
 
 
 @dataclass(frozen=True)

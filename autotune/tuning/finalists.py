@@ -1,6 +1,6 @@
 """Naming the winner: the fastest few are timed once more, interleaved, because the best of many trials was lucky."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.core.candidate import Candidate
@@ -8,7 +8,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.history import Records
-from autotune.tuning.ledger import Entry, is_time
+from autotune.tuning.ledger import Entry, Ledger, is_time
 
 FINALISTS = 5
 
@@ -29,6 +29,20 @@ def hold_final(
             measurement = replace(entry.measurement, outcome=Outcome.OK, timing=timing, message="")
             final.append(_recorded(entry, measurement, records))
     return sorted(final, key=lambda entry: entry.ms)
+
+
+def first_right(
+    ranked: Sequence[Entry], examine: Callable[[Candidate], str], records: Records, ledger: Ledger
+) -> list[Entry]:
+    """The ranked from the first on that passes its examination. Those before it are recorded as wrong."""
+    for place, entry in enumerate(ranked):
+        wrong = examine(entry.candidate)
+        if not wrong:
+            return [*ranked[place:]]
+        measurement = replace(entry.measurement, outcome=Outcome.WRONG_RESULT, timing=None, message=wrong)
+        records.reject(entry.record_id, wrong)
+        ledger.reject(replace(entry, measurement=measurement))
+    return []
 
 
 def _recorded(entry: Entry, measurement: Measurement, records: Records) -> Entry:

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import Protocol
 
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store import Store
@@ -38,7 +40,8 @@ class Log(Protocol):
 class Records:
     """Reads what any process records for this search, and writes what this one finds. Used by one thread.
 
-    `driver`: only records made with this driver count; None means any.
+    `driver`: only records made with this driver count (with the present model, those that it could not count, too);
+    None means any.
     """
 
     store: Store
@@ -47,16 +50,20 @@ class Records:
     search_id: int | None = None
     driver: str | None = None
     owner: Owner = field(default_factory=Owner.here)
-    _last_id: int = 0
+    _last: dict[str | None, int] = field(default_factory=dict)  # id read, by driver
     _last_beat: float = field(default_factory=time.monotonic)
 
     def news(self) -> Iterator[StoredMeasurement]:
         """Trials recorded since the last call, oldest first; the first call yields all there are."""
+        drivers = (self.driver, UNCOUNTED_DRIVER) if self.driver == DRIVER else (self.driver,)
+        yield from merge(*map(self._news, drivers), key=lambda record: record.id)
+
+    def _news(self, driver: str | None) -> Iterator[StoredMeasurement]:
         arrived = self.store.measurements(
-            self.problem, self.identity.name, after_id=self._last_id, driver=self.driver, stage="trial"
+            self.problem, self.identity.name, after_id=self._last.get(driver, 0), driver=driver, stage="trial"
         )
         for record in arrived:
-            self._last_id = record.id
+            self._last[driver] = record.id
             yield record
 
     def claim(self, candidate: Candidate) -> ClaimAnswer:
@@ -81,6 +88,10 @@ class Records:
     def name_winner(self, record_id: int, *, spills: bool) -> bool:
         """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
         return self.store.name_winner(record_id, spills=spills)
+
+    def reject(self, record_id: int, message: str) -> None:
+        """Take back that a candidate is right: wherever it is recorded for this problem and device."""
+        self.store.reject(record_id, message)
 
     def keep_alive(self) -> None:
         """Tell other processes, now and then, that our claims still hold."""

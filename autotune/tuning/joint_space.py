@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.values import Config, Value
@@ -28,6 +29,15 @@ class SpaceLike(Protocol):
 
     def sample(self, rng: np.random.Generator) -> dict[str, Value]:
         """A random valid configuration."""
+
+    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Up to `count` random valid configurations, none twice; all where there are no more than `count`.
+
+        A row each: the position of every parameter's value in its list.
+        """
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of the rows, written as those of `draw`, is valid."""
 
     def starts(self) -> Sequence[dict[str, Value]]:
         """What the family would have tried first, best first; at least one."""

@@ -4,8 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from functools import partial
+from concurrent.futures import CancelledError, Future
 from queue import Empty, Queue
 
 from autotune.compilers.artifact import Artifact
@@ -13,6 +12,7 @@ from autotune.core.errors import AutotuneError
 from autotune.core.measurement import Timing
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
+from autotune.core.threads import start_thread
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
@@ -22,7 +22,10 @@ GIVE_UP_FACTOR = 1.5
 """A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
 
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
-Done = Callable[[Verdict, float], None]
+Judged = tuple[Verdict, float]
+"""A verdict, and the seconds that it took the device."""
+
+_Step = tuple[Callable[[], None], Callable[[], bool]]  # what to do, how to forget it
 
 
 class Lane:
@@ -38,26 +41,27 @@ class Lane:
 
     def __init__(
         self, client: WorkerClient, prepare: Prepare, limit_s: float, *, timed: bool,
-        failed: Callable[[AutotuneError], None],
+        failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
-        self._jobs: Queue[Callable[[], None] | None] = Queue()
+        self._steps: Queue[_Step | None] = Queue()
+        self._lock = threading.Lock()  # a step is queued before the end or not at all
+        self._over = self._closing = False
         self._idle = threading.Event()
-        self._closing = False
         self._best_ms: float | None = None
         self.busy_seconds = 0.0
-        # The worker dies with the thread that started it, so all of its life belongs to this one.
-        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("device", self._run)
 
     @property
     def waiting(self) -> int:
         """Candidates that are built and not yet on the device."""
-        return self._jobs.qsize()
+        return self._steps.qsize()
 
-    def put(self, artifact: Artifact, plan: LaunchPlan, done: Done) -> None:
-        """Queue a candidate; `done` is called in the lane's thread with its verdict and seconds on the device."""
-        self._jobs.put(partial(self._evaluate, artifact, plan, done))
+    def put(self, artifact: Artifact, plan: LaunchPlan) -> "Future[Judged]":
+        """Queue a candidate. The future is cancelled where it is forgotten before the device has it."""
+        judged: Future[Judged] = Future()
+        self._queue(judged, lambda: judged.set_result(self._evaluate(artifact, plan)))
+        return judged
 
     def note_best(self, ms: float) -> None:
         """The best time known: later candidates are given up when they are clearly slower."""
@@ -68,52 +72,72 @@ class Lane:
 
         A worker that dies over it answers with no times at all.
         """
-        answer: Future[tuple[Timing | None, ...]] = Future()
-        self._jobs.put(lambda: answer.set_result(self._retime(programs, rounds)))
-        while not answer.done() and self._thread.is_alive():
-            wait([answer], timeout=0.2)
-        return answer.result() if answer.done() else (None,) * len(programs)
+        timings: Future[tuple[Timing | None, ...]] = Future()
+        self._queue(timings, lambda: timings.set_result(self._retime(programs, rounds)))
+        try:
+            return timings.result()
+        except CancelledError:
+            return (None,) * len(programs)
 
     def drop(self) -> None:
         """Forget the queue; a candidate that is on the device and does not end at once is killed."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._jobs.get_nowait()
+        self._forget()
         if not self._idle.wait(self._client.patience_s):
             self._client.kill()
 
     def close(self) -> None:
         """Stop at once: kill the worker, forget the queue."""
         self._closing = True
-        self._jobs.put(None)
+        self._steps.put(None)
         self._client.kill(for_good=True)
         self._thread.join()
         self._client.close()
 
+    def _queue(self, future: "Future[Judged] | Future[tuple[Timing | None, ...]]", step: Callable[[], None]) -> None:
+        with self._lock:
+            if self._over:
+                future.cancel()
+            else:
+                self._steps.put((step, future.cancel))
+
+    def _forget(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:
+                step = self._steps.get_nowait()
+                if step is not None:
+                    step[1]()
+
     def _run(self) -> None:
+        forget: Callable[[], bool] | None = None
         try:
             self._client.prepare(self._prepare)
             while not self._closing:
                 self._idle.set()
-                job = self._jobs.get()
+                step = self._steps.get()
                 self._idle.clear()
-                if job is None:
+                if step is None:
                     break
-                job()
-        except AutotuneError as error:
-            if not self._closing:
+                do, forget = step
+                do()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for this thread any more
+            if not self._closing or not isinstance(error, AutotuneError):
                 self._failed(error)
         finally:
+            with self._lock:
+                self._over = True
+            if forget is not None:
+                forget()  # nothing happens where it was done
+            self._forget()
             self._idle.set()
 
-    def _evaluate(self, artifact: Artifact, plan: LaunchPlan, done: Done) -> None:
+    def _evaluate(self, artifact: Artifact, plan: LaunchPlan) -> Judged:
         start = time.monotonic()
         verdict = self._judge(artifact, plan)
         seconds = time.monotonic() - start
         self.busy_seconds += seconds
         if verdict.outcome is Outcome.OK and verdict.timing is not None:
             self.note_best(verdict.timing.median_ms)  # the next candidate may begin before anyone else says so
-        done(verdict, seconds)
+        return verdict, seconds
 
     def _judge(self, artifact: Artifact, plan: LaunchPlan) -> Verdict:
         try:

@@ -27,10 +27,21 @@ class Entry:
         return ms if ms is not None and is_time(ms) else math.inf
 
     @property
+    def counted(self) -> bool:
+        """Whether its time compares with others': not where it is an estimate of work that could not be counted."""
+        return self.measurement.timing is None or self.measurement.timing.counted
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """Orders entries: those that were not counted come last."""
+        return not self.counted, self.ms, self.record_id
+
+    @property
     def value(self) -> float | None:
-        """log(ms) for the sampler, also of a candidate given up as too slow; None where there is no time."""
+        """log(ms) for the sampler, also of a candidate given up as too slow; None where no time compares."""
         ms = self.measurement.ms
-        return math.log(ms) if self.measurement.outcome in _TIMED and ms is not None and is_time(ms) else None
+        compares = self.measurement.outcome in _TIMED and self.counted
+        return math.log(ms) if compares and ms is not None and is_time(ms) else None
 
 
 class Ledger:
@@ -49,17 +60,27 @@ class Ledger:
         self._entries[entry.candidate] = entry
         self.outcomes[entry.measurement.outcome] += 1
         self.trials += costs(entry.measurement)
-        if entry.ms < (math.inf if self.best is None else self.best.ms):
+        if entry.ms < math.inf and (self.best is None or entry.rank[:2] < self.best.rank[:2]):
             self.best = entry
+
+    def reject(self, entry: Entry) -> None:
+        """A candidate's measurement turned out to be another; `best` stays what it was during the search."""
+        self.outcomes[self._entries[entry.candidate].measurement.outcome] -= 1
+        self.outcomes += Counter({entry.measurement.outcome: 1})  # without those that count 0
+        self._entries[entry.candidate] = entry
 
     def get(self, candidate: Candidate) -> Entry | None:
         """What is known about a candidate."""
         return self._entries.get(candidate)
 
+    def trial_entries(self) -> list[Entry]:
+        """The entries that count as trials, in the order in which they were made."""
+        return [entry for entry in self._entries.values() if costs(entry.measurement)]
+
     def ranked(self, *, spills: bool = True) -> list[Entry]:
-        """The `ok` entries, fastest first; without `spills` only those that keep all registers."""
+        """The `ok` entries, fastest first, uncounted ones last; without `spills` only those that keep all registers."""
         timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]
-        return sorted(timed, key=lambda entry: (entry.ms, entry.record_id))
+        return sorted(timed, key=lambda entry: entry.rank)
 
     def first_messages(self) -> dict[Outcome, str]:
         """For each outcome other than `ok`, what the first such candidate said."""

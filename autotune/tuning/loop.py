@@ -188,7 +188,7 @@ class Engine:
             self._strategy.tell(proposal, entry.value)
         if not proposals:
             self._strategy.add(entry.candidate, entry.value)
-        if self.ledger.best is not None:
+        if self.ledger.best is not None and self.ledger.best.counted:
             self.evaluator.note_best(self.ledger.best.ms)
 
 

@@ -10,6 +10,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.store.entries import place
 from autotune.store.shipped import shipped_winners
+from autotune.store.transfer import identities
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
 
@@ -24,18 +25,20 @@ CLOSE = 1.1
 
 
 def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tuple[Candidate, ...]:
-    """What was fast for the nearest problems on this GPU and is valid here; shipped winners included.
+    """What was fast for the nearest problems and is valid here; shipped winners included.
 
-    Winners of problems that agree in the fields `exact` (dtype, head size, mask, layout) come first, nearest first;
-    then the runners-up of the nearest one that was searched here; then, where winners are few, those of problems that
-    differ in the mask, the layout or the element type.
+    Winners on this GPU of problems that agree in the fields `exact` (dtype, head size, mask, layout) come first,
+    nearest first; then the runners-up of the nearest one that was searched here; then, where winners are few, those of
+    such problems on other GPUs of the same architecture, and those on this one of problems that differ in the mask, the
+    layout or the element type. Of another architecture none: what is fast there misleads more than it helps.
     """
     known = list(_winners(records, families))
+    away = _nearest([(p, c) for p, c in _away(records, families) if _alike(p, records.problem, exact)], records, exact)
     alike = _nearest([(p, c) for p, c in known if _alike(p, records.problem, exact)], records, exact)
     akin = _nearest([(p, c) for p, c in known if _akin(p, records.problem, exact)], records, exact)
     winners = _valid((candidate for _, candidate in alike), families)[:MOST]
     runners = [c for c in _runners_up(alike, records, families) if c not in winners][:RUNNERS_UP]
-    others = [c for c in _valid((candidate for _, candidate in akin), families) if c not in winners]
+    others = [c for c in _valid((candidate for _, candidate in (*away, *akin)), families) if c not in winners]
     return tuple(dict.fromkeys([*winners, *runners, *others[: MOST - len(winners)]]))
 
 
@@ -71,21 +74,35 @@ def _current(candidate: Candidate, families: Families) -> Candidate | None:
 
 
 def _winners(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
+    """On this GPU: those of the database, then those that ship."""
     for winner in records.store.winners(op=records.problem.op, device=records.identity.name):
         yield winner.record.problem, winner.record.candidate
-    yield from _shipped(records, {family.name for family in families}).items()
+    yield from _shipped(records, families, here=True)
 
 
-def _shipped(records: Records, names: set[str]) -> dict[Problem, Candidate]:
-    """Of each problem the fastest shipped winner by these families: some have others of another arithmetic besides."""
+def _away(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
+    """On other GPUs of the same architecture."""
+    spec = records.identity.spec
+    devices = identities(records.store)
+    for winner in records.store.winners(op=records.problem.op):
+        device = devices[winner.record.device]
+        if device.kind != "replay" and device.spec.arch == spec.arch and device.spec.name != spec.name:
+            yield winner.record.problem, winner.record.candidate
+    yield from _shipped(records, families, here=False)
+
+
+def _shipped(records: Records, families: Families, *, here: bool) -> Iterator[tuple[Problem, Candidate]]:
+    """Of each problem and GPU the fastest shipped winner by these families: some have others of another arithmetic."""
+    spec, names = records.identity.spec, {family.name for family in families}
     lines = [
         line for line in shipped_winners()
-        if line.problem.op == records.problem.op and line.identity.spec.name == records.identity.spec.name
-        and line.candidate.template in names
+        if line.problem.op == records.problem.op and line.candidate.template in names
+        and line.identity.spec.arch == spec.arch and (line.identity.spec.name == spec.name) is here
     ]  # fmt: skip
     slowest_first = sorted(lines, key=lambda line: line.measurement.ms or math.inf, reverse=True)
-    found = {line.problem: line.candidate for line in slowest_first}
-    return {line.problem: found[line.problem] for line in lines}
+    found = {(line.problem, line.identity): line.candidate for line in slowest_first}
+    for problem, identity in dict.fromkeys((line.problem, line.identity) for line in lines):
+        yield problem, found[problem, identity]
 
 
 def _alike(a: Problem, b: Problem, exact: Sequence[str]) -> bool:

@@ -5,89 +5,106 @@ estimate, and the emulated one, which is executed and verified on the op's reduc
 to be right, others are estimated first: as on a GPU, what is far slower is given up before it is verified.
 """
 
-import time
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from queue import Empty, Queue
+from typing import TypeVar
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.compilers.machine_code import machine_code
 from autotune.compilers.nvcc import CubinRequest
-from autotune.compilers.pool import BuildPool
+from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
-from autotune.core.errors import AutotuneError, BuildError, CompileError, LaunchError
+from autotune.core.errors import CompileError, FaultFound, LaunchError
 from autotune.core.measurement import Measurement, Timing
+from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
+from autotune.core.threads import start_thread
 from autotune.devices.client import WorkerClient
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
-from autotune.estimate.model import METHOD, Estimate
+from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
 from autotune.tuning.counter import Counter
-from autotune.tuning.emulator_builds import EmulatorRequest
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
-from autotune.tuning.lane import GIVE_UP_FACTOR, Lane
+from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
+from autotune.tuning.room import Spent, enough_under_way
 
 RETIME_ROUNDS = 3
 
+Result = TypeVar("Result")
 
-@dataclass
+
+@dataclass(frozen=True)
 class _Run:
     """A binary with its launches on the device, or back from it; candidates that share it share the verdict."""
 
-    first: Candidate
-    verdict: Verdict | None = None
-    waiting: list[Job] = field(default_factory=list)
+    first: Job
+    judged: "Future[Judged]"
 
 
 class Pipeline:
-    """Builds run in a pool, the device in its lane; every step ends in an event that `poll` takes from one queue."""
+    """Candidates under way, each in a thread of its own, which waits for builds and for the device."""
 
     def __init__(self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None) -> None:
         self._task = task
         self._cache = cache
         self._pool = BuildPool(cache, jobs)
         self._counter = Counter()
-        self._events: Queue[Callable[[], None]] = Queue()
-        self._finished: list[Finished] = []
+        self._results: Queue[Finished | Exception] = Queue()
+        self._failure: Exception | None = None
+        self._threads: set[threading.Thread] = set()
+        self._lock = threading.Lock()  # guards the next six
+        self._dropped = False
         self._building = 0
         self._build_seconds = 0.0
+        self._built_candidates = 0
+        self._judged_candidates = 0
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
-        self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._fail)
+        self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put)
 
     @property
     def capacity(self) -> int:
-        """Builds on all cores, and a few candidates built ahead of the device."""
-        return self._pool.jobs + max(2, self._pool.jobs // 4)
+        """As many as keep the device busy: what is asked later is asked knowing more."""
+        with self._lock:
+            return enough_under_way(
+                self._pool.jobs, Spent(self._build_seconds, self._built_candidates),
+                Spent(self._lane.busy_seconds, self._judged_candidates),
+            )  # fmt: skip
 
     def submit(self, candidate: Candidate) -> None:
         """Render and begin to build.
 
         Raises:
             TemplateError: the template itself is wrong, which no other candidate would change.
+            AutotuneError: no more threads can be started.
         """
         job = Job(self._task.render(candidate, self._task.problem))
-        request = CubinRequest(job.source, self._task.identity.spec.arch)
-        self._build(request, job, self._cubin_built)
+        cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
+        self._threads = {thread for thread in self._threads if thread.is_alive()}
+        self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:
-        """Candidates that have finished; waits for the first."""
-        deadline = time.monotonic() + timeout_s
-        while not self._finished:
-            try:
-                self._events.get(timeout=max(0.0, deadline - time.monotonic()))()
-            except Empty:
-                break
-        while not self._events.empty():
-            self._events.get()()
-        done, self._finished = self._finished, []
-        return done
+        """Candidates that have finished; waits for the first. An error is raised once all before it have been given."""
+        finished: list[Finished] = []
+        with suppress(Empty):
+            while self._failure is None:
+                result = self._results.get(timeout=0.0 if finished else timeout_s)
+                if isinstance(result, Exception):
+                    self._failure = result
+                else:
+                    finished.append(result)
+        if self._failure is not None and not finished:
+            raise self._failure
+        return finished
 
     def note_best(self, ms: float) -> None:
         """Lets candidates that are much slower be given up early."""
@@ -109,133 +126,162 @@ class Pipeline:
 
     def drop(self) -> None:
         """Stop all builds and forget what waits."""
-        self._counter.close()
-        self._pool.close()
+        self._stop_builds()
         self._lane.drop()
+        self._join()
 
     def close(self) -> None:
         """Stop builds and worker."""
-        self._counter.close()
-        self._pool.close()
+        self._stop_builds()
         self._lane.close()
+        self._join()
 
-    # --- steps of a candidate, each run by `poll` in the caller's thread
+    def _stop_builds(self) -> None:
+        with self._lock:
+            self._dropped = True
+        self._counter.stop()
+        self._pool.close()
+        self._counter.close()
 
-    def _build(self, request: CubinRequest | EmulatorRequest, job: Job, then: Callable[[Job, Artifact], None]) -> None:
-        self._building += 1
-        future: Future[Artifact] = self._pool.submit(request)
-        future.add_done_callback(lambda done: self._events.put(partial(self._built, job, done, then)))
+    def _join(self) -> None:
+        for thread in self._threads:  # what they waited for has ended or is cancelled
+            thread.join()
 
-    def _built(self, job: Job, future: "Future[Artifact]", then: Callable[[Job, Artifact], None]) -> None:
-        self._building -= 1
+    # --- a candidate's way, in its thread
+
+    def _follow(self, job: Job, cubin: "Future[Artifact]") -> None:
         try:
-            artifact = future.result()
+            measurement = self._evaluate(job, cubin)
+            with self._lock:
+                self._built_candidates += 1
+                self._judged_candidates += measurement.device_seconds > 0.0
+            if job.behind is not None:
+                job.behind.done.wait()
+            self._results.put(Finished(job.source.candidate, job.source.hash, measurement))
+        except CancelledError:
+            pass  # nobody waits for it
+        except Exception as error:  # noqa: BLE001 - raised where results are asked for
+            if not self._dropped:  # else it is the end of builds that broke it
+                self._results.put(error)
+        finally:
+            job.done.set()
+
+    def _evaluate(self, job: Job, building: "Future[Artifact]") -> Measurement:
+        """What becomes of a candidate whose cubin is being built.
+
+        Raises:
+            CancelledError: it was dropped.
+            AutotuneError: the machinery failed, which is no candidate's fault.
+        """
+        try:
+            return self._evaluate_built(job, building)
+        except FaultFound as error:
+            return self._measurement(job, Verdict(Outcome.WRONG_RESULT, str(error), None, job.verification))
         except CompileError as error:
-            self._finish(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
-        except CancelledError:
-            pass
-        else:
-            job.build_seconds += artifact.seconds
-            self._build_seconds += 0.0 if artifact.cached else artifact.seconds
-            then(job, artifact)
+            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
 
-    def _cubin_built(self, job: Job, artifact: Artifact) -> None:
-        spec, plan = self._task.identity.spec, job.source.plan
-        job.compiler = artifact.compiler
-        failure = static_failure(plan, artifact, spec)
+    def _evaluate_built(self, job: Job, building: "Future[Artifact]") -> Measurement:
+        task, spec, plan = self._task, self._task.identity.spec, job.source.plan
+        cubin = self._built(job, building)
+        job.compiler, job.cubin = cubin.compiler, cubin.path
+        failure = static_failure(plan, cubin, spec)
         if failure is not None:
-            self._finish(job, Verdict(Outcome.INFEASIBLE, failure))
-            return
-        job.resources = kernel_resources(plan, artifact, spec)
-        job.cubin = artifact.path
-        if not self._task.emulated:
-            self._queue(plan, job, artifact)
-        elif self._limit_ms is None:
-            self._emulate(job)
-        elif (least := self._task.least_ms(job)) > self._limit_ms:
+            return self._measurement(job, Verdict(Outcome.INFEASIBLE, failure))
+        job.resources = kernel_resources(plan, cubin, spec)
+        job.machine_code = machine_code(cubin.path, plan, task.op.version)
+        if not task.emulated:
+            verdict, seconds = self._judge(job, cubin, plan)
+            return self._measurement(job, verdict, seconds, verdict.timing)
+        why = self._why_far_behind(job)
+        if why:
+            return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
+        source = task.render(job.source.candidate, task.executed)
+        emulated = self._built(job, self._build(EmulatorRequest(source)))
+        verdict, seconds = self._judge(job, emulated, source.plan)
+        if verdict.outcome is not Outcome.OK:
+            return self._measurement(job, verdict, seconds, verdict.timing)
+        job.verification = verdict.verification
+        if job.fault is not None:
+            raise job.fault
+        if job.timing is None:
+            self._estimate(job)
+        said = "; ".join(filter(None, (verdict.message, job.uncounted)))
+        return self._measurement(job, replace(verdict, message=said), seconds, job.timing)
+
+    def _why_far_behind(self, job: Job) -> str:
+        """Why a candidate need not be executed; empty as long as nothing is right, or where it cannot be counted."""
+        if self._limit_ms is None:
+            return ""
+        least, limit = self._task.least_ms(job), self._limit_ms
+        if least > limit:
             job.timing = self._task.fallback(job)
-            self._give_up(job, f"its operations alone take {least:.4g} ms in fp32")
-        else:
-            self._estimate(job, self._emulate_if_near)
-
-    def _emulate_if_near(self, job: Job) -> None:
-        """Build for the emulator, unless the estimate is far behind; one that counted nothing is no reason."""
-        timing, limit = job.timing, self._limit_ms
-        if timing is not None and timing.method == METHOD and limit is not None and timing.median_ms > limit:
-            self._give_up(job, f"estimated at {timing.median_ms:.4g} ms")
-        else:
-            self._emulate(job)
-
-    def _give_up(self, job: Job, why: str) -> None:
-        message = f"given up, unverified: {why}, slower than {self._limit_ms:.4g} ms"
-        self._record(job, Verdict(Outcome.PRUNED, message), 0.0, job.timing)
-
-    def _emulate(self, job: Job) -> None:
-        source = self._task.render(job.source.candidate, self._task.executed)
-        self._build(EmulatorRequest(source), job, partial(self._queue, source.plan))
-
-    def _queue(self, plan: LaunchPlan, job: Job, artifact: Artifact) -> None:
-        """Hand the binary to the device, unless the same one, launched alike, is there or has been there."""
-        key = artifact.binary_hash, plan
-        run = self._runs.get(key)
-        if run is None:
-            run = self._runs[key] = _Run(job.source.candidate)
-            self._lane.put(artifact, plan, lambda *result: self._events.put(partial(self._judged, run, job, *result)))
-        elif run.verdict is None:
-            run.waiting.append(job)
-        else:
-            self._finish(job, _shared(run, run.verdict))
-
-    def _judged(self, run: _Run, job: Job, verdict: Verdict, seconds: float) -> None:
-        run.verdict = verdict
-        self._finish(job, verdict, seconds)
-        for other in run.waiting:
-            self._finish(other, _shared(run, verdict))
-        run.waiting.clear()
-
-    def _finish(self, job: Job, verdict: Verdict, seconds: float = 0.0) -> None:
-        """Record the verdict; on the emulator with an estimate of a correct candidate's time."""
-        if not self._task.emulated or verdict.outcome is not Outcome.OK:
-            self._record(job, verdict, seconds, verdict.timing)
-        elif job.timing is None:
-            self._estimate(job, lambda job: self._record(job, verdict, seconds, job.timing))
-        else:
-            self._record(job, verdict, seconds, job.timing)
-
-    def _estimate(self, job: Job, then: Callable[[Job], None]) -> None:
-        request = self._task.estimate_request(job, self._counter)
-        if request is None:
-            job.timing = self._task.fallback(job)
-            then(job)
-            return
-        self._building += 1
-        future = self._pool.submit(request)
-        future.add_done_callback(lambda done: self._events.put(partial(self._estimated, job, done, then)))
-
-    def _estimated(self, job: Job, future: "Future[Estimate]", then: Callable[[Job], None]) -> None:
-        self._building -= 1
+            return f"its operations alone take {least:.4g} ms in fp32, slower than {limit:.4g} ms"
         try:
-            job.timing = future.result().timing
-        except CancelledError:
-            return
-        except (LaunchError, CompileError, BuildError):
-            job.timing = self._task.fallback(job)  # labelled as such
-        then(job)
+            timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
+        except FaultFound as error:  # wrong numbers say more than a race: it is executed first
+            job.fault = error
+            return ""
+        if timing.counted and timing.median_ms > limit:
+            return f"estimated at {timing.median_ms:.4g} ms, slower than {limit:.4g} ms"
+        return ""
 
-    def _record(self, job: Job, verdict: Verdict, seconds: float, timing: Timing | None) -> None:
+    def _estimate(self, job: Job) -> Timing:
+        """The modelled time, from then on the job's; where its work cannot be counted one that says so.
+
+        Raises:
+            FaultFound: the traced run showed something wrong.
+        """
+        request = self._task.estimate_request(job, self._counter)
+        try:
+            if request is None:
+                raise LaunchError("no other process can resolve the op")
+            job.timing = self._build(request).result().timing
+        except (LaunchError, CompileError) as error:
+            job.timing = self._task.fallback(job)
+            why, _, _ = str(error).partition("\n")
+            job.uncounted = f"not counted, so ranked behind all that are: {why}"
+        return job.timing
+
+    def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:
+        """The device's verdict; of one binary that is launched in one way it is asked once."""
+        with self._lock:
+            if self._dropped:  # what was still being built must not get before the finalists
+                raise CancelledError
+            run = self._runs.get((artifact.binary_hash, plan))
+            if run is None:
+                run = self._runs[artifact.binary_hash, plan] = _Run(job, self._lane.put(artifact, plan))
+        verdict, seconds = run.judged.result()
+        if run.first is job:
+            return verdict, seconds
+        job.behind = run.first
+        shared = verdict.message or f"same binary and launches as {run.first.source.candidate}"
+        return replace(verdict, message=shared), 0.0
+
+    def _build(self, request: BuildRequest[Result]) -> "Future[Result]":
+        future = self._pool.submit(request)
+        with self._lock:
+            self._building += 1
+        future.add_done_callback(self._end_build)
+        return future
+
+    def _end_build(self, future: "Future[Result]") -> None:  # noqa: ARG002 - a callback
+        with self._lock:
+            self._building -= 1
+
+    def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
+        artifact = building.result()
+        job.build_seconds += artifact.seconds
+        with self._lock:
+            self._build_seconds += 0.0 if artifact.cached else artifact.seconds
+        return artifact
+
+    def _measurement(
+        self, job: Job, verdict: Verdict, seconds: float = 0.0, timing: Timing | None = None
+    ) -> Measurement:
         environment = {**self._task.environment, "compiler": job.compiler}
-        measurement = Measurement(
+        if timing is not None and not timing.counted:
+            environment["driver"] = UNCOUNTED_DRIVER
+        return Measurement(
             verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment,
+            seconds, environment, job.machine_code,
         )  # fmt: skip
-        self._finished.append(Finished(job.source.candidate, job.source.hash, measurement))
-
-    def _fail(self, error: AutotuneError) -> None:
-        def raise_it() -> None:
-            raise error
-
-        self._events.put(raise_it)
-
-
-def _shared(run: _Run, verdict: Verdict) -> Verdict:
-    return replace(verdict, message=verdict.message or f"same binary and launches as {run.first}")

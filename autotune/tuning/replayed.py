@@ -1,6 +1,7 @@
 """Searching a recorded space: nothing is built, run or written. How samplers are compared and tested."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +10,6 @@ import numpy as np
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.outcome import Outcome
-from autotune.core.values import Config, Value
 from autotune.devices.recorded import RecordedSpace
 from autotune.devices.replay import ReplayDevice
 from autotune.store.records import ClaimAnswer, StoredMeasurement
@@ -17,39 +17,15 @@ from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.evaluator import Finished, Load
 from autotune.tuning.joint_space import Families, Family
 from autotune.tuning.ledger import Ledger
+from autotune.tuning.listed import ListedSpace
 from autotune.tuning.loop import Engine
 from autotune.tuning.samplers import make_strategy
 
 
-class RecordedConfigs:
-    """The space of a recording: what was recorded, except what broke a restriction, is valid."""
-
-    def __init__(self, recording: RecordedSpace) -> None:
-        self._recording = recording
-        self._valid = [
-            config for config in recording.configs if recording.lookup(config).outcome is not Outcome.INFEASIBLE
-        ]
-        self.size = len(self._valid)
-
-    def contains(self, config: Config) -> bool:
-        """Whether the configuration was recorded and not ruled out."""
-        return self._recording.lookup(config).outcome is not Outcome.INFEASIBLE
-
-    def configs(self) -> Iterator[dict[str, Value]]:
-        """All valid configurations in the recording's order."""
-        return iter(self._valid)
-
-    def sample(self, rng: np.random.Generator) -> dict[str, Value]:
-        """A random valid configuration."""
-        return self._valid[int(rng.integers(self.size))]
-
-    def starts(self) -> list[dict[str, Value]]:
-        """The recording names none: its first valid configuration."""
-        return self._valid[:1]
-
-    def why_not(self, config: Config) -> str | None:
-        """A recording knows no reasons."""
-        return None if self.contains(config) else "it is not in the recording"
+def recorded_family(recording: RecordedSpace) -> Family:
+    """A recording as a family: what was recorded, except what broke a restriction, is valid."""
+    known = (config for config in recording.configs if recording.lookup(config).outcome is not Outcome.INFEASIBLE)
+    return Family(recording.name, "recorded", recording.parameters, {}, ListedSpace(recording.parameters, known))
 
 
 class Player:
@@ -61,11 +37,9 @@ class Player:
         self._waiting: list[Candidate] = []
 
     def submit(self, candidate: Candidate) -> None:
-        """Queue a candidate."""
         self._waiting.append(candidate)
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:  # noqa: ARG002 - never waits
-        """The oldest waiting candidate's measurement."""
         if not self._waiting:
             return []
         candidate = self._waiting.pop(0)
@@ -75,15 +49,12 @@ class Player:
         """Recorded times are what they are."""
 
     def load(self) -> Load:
-        """Nothing is built and nothing takes time."""
         return Load()
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
-        """The recorded times again."""
         return [self._device.measure(candidate.config).timing for candidate in candidates]
 
     def drop(self) -> None:
-        """Forget what waits."""
         self._waiting.clear()
 
     def close(self) -> None:
@@ -101,11 +72,9 @@ class Unrecorded:
         return iter(())
 
     def claim(self, candidate: Candidate) -> ClaimAnswer:  # noqa: ARG002
-        """Granted."""
         return ClaimAnswer("granted")
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:  # noqa: ARG002
-        """A number for a record that is not made."""
         return next(self._ids)
 
     def keep_alive(self) -> None:
@@ -120,8 +89,7 @@ def replay(recording: RecordedSpace, *, sampler: str, trials: int, seed: int, ca
 
     `capacity`: candidates under way at a time, as with parallel builds.
     """
-    family = Family(recording.name, "recorded", recording.parameters, {}, RecordedConfigs(recording))
-    families, ledger = Families([family]), Ledger()
+    families, ledger = Families([recorded_family(recording)]), Ledger()
     engine = Engine(
         families, ledger, Unrecorded(), Player(ReplayDevice(recording), capacity), Clock(Budget(trials)),
         np.random.default_rng(seed), lambda seen: make_strategy(sampler, families, seen, seed), startup=10,
@@ -129,3 +97,19 @@ def replay(recording: RecordedSpace, *, sampler: str, trials: int, seed: int, ca
     for _ in engine.steps():
         pass
     return ledger
+
+
+def course(recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1) -> list[float]:
+    """How a search of a recording went: best so far over the optimum after 1, 2, … `trials` evaluations.
+
+    Infinite while nothing has succeeded; shorter than `trials` where the recording has no more.
+
+    Raises:
+        UsageError: no configuration of the recording succeeded, or there is no such sampler.
+    """
+    optimum, best = recording.best_ms, math.inf
+    steps = []
+    for entry in replay(recording, sampler=sampler, trials=trials, seed=seed, capacity=in_flight).trial_entries():
+        best = min(best, entry.ms)
+        steps.append(best / optimum)
+    return steps

@@ -68,10 +68,10 @@ class SearchResult:
     stopped: str
     database: str
     ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
+    unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for `--json`."""
         return {
             "problem": self.problem.to_json(),
             "device": self.device,
@@ -92,5 +92,6 @@ class SearchResult:
             "build_seconds": round(self.build_seconds, 3),
             "device_seconds": round(self.device_seconds, 3),
             "stopped": self.stopped,
+            "unexamined": self.unexamined,
             "database": self.database,
         }

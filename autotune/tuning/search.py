@@ -42,7 +42,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
             all of them for the sampler `grid`.
         timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
-        sampler: `tpe`, `gp`, `cmaes`, `random` or `grid`.
+        sampler: one of `autotune.tuning.samplers.SAMPLERS`.
         seed: of the sampler and of the inputs.
         device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.
         target: on `cpu`, the GPU whose time is estimated.

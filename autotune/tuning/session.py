@@ -1,8 +1,9 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
 import math
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient
-from autotune.devices.factory import CpuOpener, DeviceOpener
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
@@ -23,7 +24,8 @@ from autotune.tuning.choose import Subject, choose_families, require_some
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
-from autotune.tuning.finalists import hold_final
+from autotune.tuning.examination import Examiner, nothing_wrong
+from autotune.tuning.finalists import first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
@@ -32,7 +34,7 @@ from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.result import SearchResult
-from autotune.tuning.samplers import SAMPLERS, make_strategy
+from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
 
 STARTUP = 10
@@ -66,8 +68,7 @@ class Options:
         Raises:
             UsageError: an unknown sampler, or a number below what makes sense.
         """
-        if self.sampler not in SAMPLERS:
-            raise UsageError(f"unknown sampler {self.sampler!r}; there are {', '.join(SAMPLERS)}")
+        require_sampler(self.sampler)
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
             if value is not None and not least <= value <= _LARGEST:
                 raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
@@ -79,7 +80,7 @@ class Options:
         """Trials and time; a grid is walked to its end unless told otherwise."""
         if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
             return Budget(self.trials, self.timeout_s)
-        return Budget(40, 150.0) if isinstance(opener, CpuOpener) else Budget(100, None)
+        return Budget(40, 150.0) if opener.estimates else Budget(100, None)
 
 
 @dataclass
@@ -94,6 +95,7 @@ class Session:
     estimated: bool
     listener: Listener = silent
     ledger: Ledger = field(default_factory=Ledger)
+    examine: Callable[[Candidate], str] = nothing_wrong
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -123,7 +125,7 @@ class Session:
         )  # fmt: skip
 
     def _first(self) -> tuple[Candidate, ...]:
-        """What each family suggests, its default, and what won nearby."""
+        """The starts of each family, its default, and what won nearby."""
         exact = get_op(self.records.problem.op).exact_fields
         return (*self.families.starts(), *neighbours(self.records, self.families, exact))
 
@@ -137,20 +139,33 @@ class Session:
         if not ranked:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
-            self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
-            return ranked
+            return self._crown(ranked, engine)
         standing = self.records.standing("measured")
         if not engine.new and standing in {entry.candidate for entry in ranked}:
             return sorted(ranked, key=lambda entry: entry.candidate != standing)
         self._report(engine, "finalists")
         final = hold_final(ranked, standing, self.records, self.evaluator)
         if final:
-            self.records.name_winner(final[0].record_id, spills=self.options.spills)
+            final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
+        ranked = self.ledger.ranked(spills=self.options.spills)  # without those that were found to be wrong
         return final + [entry for entry in ranked if entry.candidate not in played]
 
+    def _crown(self, ranked: list[Entry], engine: Engine) -> list[Entry]:
+        """Names the first that passes its examination the winner; those before it drop out.
+
+        Who interrupts a search waits for no examination, and what has won before has passed it.
+        """
+        standing = self.records.standing("estimated" if self.estimated else "measured")
+        if not engine.stop and (engine.new or standing != ranked[0].candidate):
+            self._report(engine, "examining")
+            ranked = first_right(ranked, self.examine, self.records, self.ledger)
+        if ranked:
+            self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
+        return ranked
+
     def _report(self, engine: Engine, phase: Phase) -> None:
-        best = self.ledger.best
+        best = self.ledger.best if self.ledger.best is not None and self.ledger.best.counted else None
         self.listener(
             Progress(
                 self.records.problem, self.records.identity.name, self.records.identity.spec.title, phase,
@@ -189,11 +204,15 @@ def search_with(
         subject.op, subject.source, problem, {template.name: template for template in subject.templates},
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
-    with closing(Pipeline(task, client, BuildCache(), options.jobs)) as pipeline:
-        session = Session(families, records, pipeline, clock, options, task.emulated, listener)
+    cache = BuildCache()
+    with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
+        session = Session(
+            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint
+        )
         findings = session.run()
         _end(records, findings)
-        return summarise(findings, task, families, clock, pipeline.load(), store.location)
+        result = summarise(findings, task, families, clock, pipeline.load(), store.location)
+        return replace(result, unexamined="interrupted" if findings.engine.stop else examiner.skipped)
 
 
 def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:

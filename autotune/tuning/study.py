@@ -1,6 +1,7 @@
 """The Optuna study behind the samplers that learn. It lives in memory; the database holds the truth."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,11 @@ from autotune.tuning.encoding import Encoding
 from autotune.tuning.strategy import Proposal
 
 _PENALTY = math.log(4.0)
+
+
+def accept_experiments() -> None:
+    """Let Optuna be used as it is meant to be used here without a warning for each part that may still change."""
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 class OptunaStrategy:
@@ -32,7 +38,6 @@ class OptunaStrategy:
         self._open: dict[int, Trial] = {}
 
     def ask(self) -> Proposal:
-        """What the sampler suggests next."""
         trial = self.study.ask()
         candidate = self._encoding.suggest(trial)
         self._open[trial.number] = trial
@@ -47,7 +52,6 @@ class OptunaStrategy:
         return Proposal(candidate, trial.number)
 
     def tell(self, proposal: Proposal, value: float | None) -> None:
-        """End the trial of a proposal."""
         trial = self._open.pop(proposal.number)
         value = self._known(value)
         if value is None:
@@ -56,7 +60,6 @@ class OptunaStrategy:
             self.study.tell(trial, value)
 
     def add(self, candidate: Candidate, value: float | None) -> None:
-        """Add a finished trial."""
         self.study.add_trial(_finished(self._encoding, candidate, self._known(value)))
 
     def _known(self, value: float | None) -> float | None:

@@ -67,7 +67,8 @@ def _with_traits(ranked: Ranked, task: Task) -> Ranked:
 
 def _ties(ranked: Sequence[Entry]) -> int:
     """How many other candidates are as fast as the best, as far as estimates tell."""
-    return sum(entry.ms <= ranked[0].ms * (1.0 + TIE) for entry in ranked[1:])
+    alike = (entry for entry in ranked[1:] if entry.counted == ranked[0].counted)
+    return sum(entry.ms <= ranked[0].ms * (1.0 + TIE) for entry in alike)
 
 
 def rank(entry: Entry, flops: float, nbytes: float) -> Ranked:

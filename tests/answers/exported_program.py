@@ -6,7 +6,7 @@ from pathlib import Path
 
 from autotune.core.settings import cache_folder
 from autotune.emulator.support import emulator_support
-from autotune.emulator.translation import kernel_table, translate
+from autotune.emulator.translation import kernel_table, shared_alignment, translate
 
 _SHIM = """
 #include <cstdlib>
@@ -17,7 +17,7 @@ static cudaError_t last_error = cudaSuccess;
 static emulator::Result last_result;
 // The runtime's own declarations are there; these are definitions that stand in for its library.
 const char* cudaGetErrorString(cudaError_t e) { return e == cudaErrorLaunchFailure ? last_result.message : "?"; }
-cudaError_t cudaMalloc(void** p, size_t n) { return *p = std::malloc(n), cudaSuccess; }
+cudaError_t cudaMalloc(void** p, size_t n) { return *p = std::aligned_alloc(256, (n + 256) / 256 * 256), cudaSuccess; }
 cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
 cudaError_t cudaMemset(void* p, int x, size_t n) { return std::memset(p, x, n), cudaSuccess; }
 cudaError_t cudaMemsetAsync(void* p, int x, size_t n, cudaStream_t) { return cudaMemset(p, x, n); }
@@ -33,6 +33,25 @@ cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) { return *ms = 0.5f, cudaSuccess; }
+// The driver's encoder: the emulator's own maps.
+static int encode_tensor_map(void* map, int type, uint32_t rank, void* data, const uint64_t* extents,
+                             const uint64_t* strides, const uint32_t* box, const uint32_t*, int, int swizzle, int,
+                             int) {
+  emulator::TensorMapContent made{};
+  made.mark = emulator::TensorMapContent::expected_mark;
+  made.address = reinterpret_cast<uint64_t>(data);
+  made.rank = rank, made.type = type, made.swizzle = 16 << swizzle;
+  for (uint32_t i = 0; i < rank; ++i) {
+    made.extent[i] = extents[i], made.box[i] = box[i];
+    if (i && strides[i - 1] % 16) return 1;
+    if (i) made.stride[i - 1] = strides[i - 1];
+  }
+  return made.address % 16 ? 1 : (std::memcpy(map, &made, sizeof made), 0);
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult*) {
+  return *found = reinterpret_cast<void*>(encode_tensor_map), cudaSuccess;
+}
 template <class K> cudaError_t cudaFuncSetAttribute(K*, cudaFuncAttribute, int) { return cudaSuccess; }
 struct EmulatedLaunch {
   unsigned grid[3], block[3];
@@ -66,7 +85,7 @@ def build_exported(text: str, folder: Path) -> Path:
     code = code.replace("seconds() < 1.0", "seconds() < 0.0")
     support = emulator_support(cache_folder())
     source, binary = folder / "exported.cpp", folder / "exported"
-    source.write_text(_SHIM + translate(code, "exported.cu") + kernel_table(qualified.values()))
+    source.write_text(_SHIM + translate(code, "exported.cu") + kernel_table(qualified.values(), shared_alignment(code)))
     command = [option for option in support.command(str(source), str(binary)) if option != "-shared"]
     done = subprocess.run([*command, "-pthread"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:4000]

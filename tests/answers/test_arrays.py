@@ -1,5 +1,6 @@
 """Arrays on a GPU as launch arguments (no GPU needed: only addresses and strides are looked at)."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from autotune.answers.arrays import DeviceArray, bind, describe, is_on_device
 from autotune.core.errors import UsageError
-from autotune.core.plan import Launch, LaunchPlan, PointerArg, ScalarArg, TensorSpec, ViewArg, Zero
+from autotune.core.plan import Launch, LaunchPlan, PointerArg, ScalarArg, TensorMapArg, TensorSpec, ViewArg, Zero
 
 
 class Interface:
@@ -21,8 +22,8 @@ def test_the_cuda_array_interface() -> None:
     strided = describe(Interface(shape=(2, 3), strides=(24, 4), typestr="<f4"))
     assert strided == DeviceArray(4096, (2, 3), (6, 1), "fp32")
     assert describe(Interface(shape=(2, 3), strides=None, typestr="<f2")) == DeviceArray(4096, (2, 3), (3, 1), "fp16")
-    with pytest.raises(UsageError, match="element type <f8 is not supported"):
-        describe(Interface(shape=(1,), strides=None, typestr="<f8"))
+    with pytest.raises(UsageError, match="element type <f16 is not supported"):
+        describe(Interface(shape=(1,), strides=None, typestr="<f16"))
 
 
 def test_where_an_array_lies() -> None:
@@ -56,6 +57,15 @@ def test_arguments_take_the_arrays_own_places() -> None:
     launch = bind(PLAN, TENSORS, arrays).launches[0]
     assert launch.args[0] == ViewArg("q", "q", 0, "fp16", (0, 0), "input")
     assert launch.args[1:] == PLAN.launches[0].args[1:]
+
+
+def test_tensor_maps_take_the_arrays_own_strides() -> None:
+    """Also where an axis is split in two; those of workspaces stay."""
+    split = TensorMapArg("q", "qkv", 5, "fp16", (3, 2, 1), (1, 3, 6), (3, 1, 1), 0, "input", ((1, 1), (0, 1), (0, 2)))
+    scratch = TensorMapArg("sums", "sums", 0, "fp32", (8,), (1,), (8,), 0, "workspace", ((0, 1),))
+    plan = LaunchPlan((), (Launch("k", (1, 1, 1), (32, 1, 1), 0, (split, scratch)),))
+    bound = bind(plan, TENSORS, {"q": DeviceArray(1, (2, 3), (40, 1), "fp16")}).launches[0].args
+    assert bound == (replace(split, storage="q", offset=0, strides=(1, 40, 80)), scratch)
 
 
 def test_a_plain_pointer_needs_the_planned_strides() -> None:

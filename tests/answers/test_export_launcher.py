@@ -5,14 +5,14 @@ import re
 import pytest
 
 from autotune.answers.best import Best
-from autotune.answers.export_launcher import LaunchCode, Launcher, parameter_types
+from autotune.answers.export_launcher import LaunchCode, Launcher
 from autotune.answers.export_text import export_text
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.space import Space
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from tests.small_templates import MakeTemplate
+from tests.small_templates import FRONT, MakeTemplate
 
 BODY = """#include "common/view.cuh"
 constexpr int BLOCK_M = {{ BLOCK_M }};
@@ -29,7 +29,6 @@ def launcher(
     make_template: MakeTemplate, body: str = BODY, old: str = "", new: str = "", mode: str = "plain"
 ) -> Launcher:
     found = answer(make_template, body, old, new, mode)
-    assert found.template is not None
     return Launcher(found.template, get_op("forward"), found.problem, found.source, H200)
 
 
@@ -38,7 +37,7 @@ def answer(make_template: MakeTemplate, body: str, old: str = "", new: str = "",
     problem = get_op("forward").problem()
     config: dict[str, Value] = {"BLOCK_M": 32, "WARPS": 4, "PAD": 0, "MODE": mode}
     candidate = Space(template, problem, H200).candidate(config)
-    return Best("default", "none", None, problem, H200, candidate, template=template)
+    return Best("default", "none", None, problem, H200, candidate, template)
 
 
 def test_sizes_are_expressions_over_the_shape(make_template: MakeTemplate) -> None:
@@ -84,7 +83,23 @@ def test_steps_may_depend_on_the_shape(make_template: MakeTemplate) -> None:
 
 def test_constraints_on_the_shape_are_checked(make_template: MakeTemplate) -> None:
     made = launcher(make_template, BODY + "// {{ HS }}\n", old='"BLOCK_M % WARPS == 0"', new='"T % BLOCK_M == 0"')
-    assert made.checks == ("T % 32 == 0",)
+    checks = {check.condition: check for check in made.checks}
+    assert (
+        checks["T % 32 == 0"].complaint
+        == "B=%lld, NH=%lld, NH_kv=%lld, T=%lld, T_kv=%lld: rows are dealt to warps evenly (T %% BLOCK_M == 0)"
+    )
+    assert checks["T % 32 == 0"].values == made.sizes
+
+
+def test_shared_memory_that_depends_on_the_shape_is_checked(make_template: MakeTemplate) -> None:
+    limit = '[[constraints]]\nexpr = "smem <= device.max_shared_memory"\nwhy = "it fits"\n[workspace]'
+    front = FRONT.replace("[workspace]", limit).replace("BLOCK_M * ROW * sizeof(dtype)", "4 * T_kv")
+    found = launcher(make_template, BODY + "// {{ HS }}\n", old=FRONT, new=front)
+    assert found.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
+    assert "4 * T_kv <= 232448" in [check.condition for check in found.checks]
+    attend = found.steps[1]
+    assert isinstance(attend, LaunchCode)
+    assert (attend.smem, attend.raises_limit) == ("4 * T_kv", True)
 
 
 def test_outputs_set_to_zero(make_template: MakeTemplate) -> None:
@@ -110,10 +125,8 @@ def test_headers_come_once_and_before_the_kernels(make_template: MakeTemplate) -
     assert "int main()" not in text
 
 
-def test_parameter_types() -> None:
-    body = "void other(int a);\nvoid k(View<const T, 4> a,\n  const float* __restrict__ b, int n)\n{ k2(1); }"
-    assert parameter_types(body, "k", 3) == ["View<const T, 4>", "const float*", "int"]
-    with pytest.raises(TemplateError, match="kernel k takes 3 parameters, its launch passes 2"):
-        parameter_types(body, "k", 2)
-    with pytest.raises(TemplateError, match="kernel other is not defined"):
-        parameter_types(body, "other", 1)
+def test_a_kernel_of_a_macro_is_not_exported(make_template: MakeTemplate) -> None:
+    named = '#define KERNEL(name) extern "C" __global__ void name\nKERNEL(attend)('
+    body = BODY.replace('extern "C" __global__ void attend(', named)
+    with pytest.raises(TemplateError, match="a launch of attend: no definition with 6 parameters is seen"):
+        launcher(make_template, body)

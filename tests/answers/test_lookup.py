@@ -1,8 +1,9 @@
 """Which configuration answers for a problem, and what the answer says about itself."""
 
+import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.answers import environment, finding, lookup
+from autotune.answers import environment, lookup
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.candidate import Candidate
 from autotune.core.errors import (
@@ -31,6 +32,7 @@ from autotune.families.template import Template
 from autotune.gpus import present as detect
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.known import gpu
+from autotune.gpus.meant import usual_gpu
 from autotune.ops.registry import get_op
 from autotune.store import Store, entries, open_store
 from autotune.store.json_lines import Line
@@ -126,11 +128,15 @@ def test_a_nearer_problem_whose_configuration_does_not_fit_is_passed_over(
 
 def test_distance_is_the_norm_of_log_ratios() -> None:
     exact = get_op("forward").exact_fields
-    assert finding.distance(FORWARD, FORWARD, exact) == 0.0
-    assert finding.distance(FORWARD, FORWARD.replace(T=2048), exact) == 1.0
-    assert finding.distance(FORWARD, FORWARD.replace(T=512), exact) == 1.0
-    assert finding.distance(FORWARD, FORWARD.replace(B=32, T=16384), exact) == 5.0  # 3² + 4²
-    assert finding.distance(FORWARD, FORWARD.replace(HS=128, causal=False), exact) == 0.0
+
+    def distance(asked: Problem, found: Problem, exact: Sequence[str]) -> float:
+        return math.dist(entries.place(asked, exact), entries.place(found, exact))
+
+    assert distance(FORWARD, FORWARD, exact) == 0.0
+    assert distance(FORWARD, FORWARD.replace(T=2048), exact) == 1.0
+    assert distance(FORWARD, FORWARD.replace(T=512), exact) == 1.0
+    assert distance(FORWARD, FORWARD.replace(B=32, T=16384), exact) == 5.0  # 3² + 4²
+    assert distance(FORWARD, FORWARD.replace(HS=128, causal=False), exact) == 0.0
 
 
 def test_another_gpu_of_the_same_architecture(store: Store, family: Template) -> None:
@@ -206,7 +212,8 @@ def test_the_best_of_the_present_template_is_exact_beside_a_faster_old_one(store
     number = store.record(H200, FORWARD, made(family, 32), SOURCE, ok(2.0))
     found = autotune.best("forward")
     assert (found.answer, found.ms, found.measurement_id) == ("exact", 2.0, number)
-    assert "a configuration of family was measured at 1 ms, but this template has changed since" in found.notes
+    said = "a configuration of family was measured at 1 ms, but this template has changed since"
+    assert f"{said} (`autotune db recheck` tells whether its machine code has)" in found.notes
 
 
 def test_a_changed_template_without_that_value_falls_through(store: Store, family: Template) -> None:
@@ -267,13 +274,13 @@ def test_cuda_without_a_gpu(store: Store, family: Template) -> None:
 
 
 def test_the_gpu_of_look_ups_that_name_none(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
-    assert lookup.usual_gpu() == "h200"
+    assert usual_gpu() == "h200"
     monkeypatch.setenv("AUTOTUNE_TARGET", "a100")
-    assert lookup.usual_gpu() == "a100"
+    assert usual_gpu() == "a100"
     monkeypatch.setenv("AUTOTUNE_DEVICE", "cuda")
-    assert lookup.usual_gpu() is None
+    assert usual_gpu() is None
     monkeypatch.setattr(detect, "present_gpu", lambda index=0: gpu("t4"))
-    assert lookup.usual_gpu() == "t4"
+    assert usual_gpu() == "t4"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 import autotune
 from autotune.checker.check import Checked, check, check_all
+from autotune.checker.target import find_target
 from autotune.cli.main import run
 from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.families.space import Space
@@ -137,6 +138,15 @@ def test_the_winner_is_checked_by_default() -> None:
     assert checked.candidate == answer.candidate
 
 
+def test_constraints_are_asked_of_the_problem_and_not_of_the_smaller_one_that_is_executed() -> None:
+    fields = {"B": 16, "NH": 16, "T": 1024, "HS": 128}
+    target = find_target("backward", None, {}, None, "h200", None, fields)
+    heads = target.candidate.config["HEADS_AT_ONCE"]
+    assert isinstance(heads, int)
+    assert target.executed.integer("B") * target.executed.integer("NH_kv") <= heads < 16 * 16
+    assert Space(target.template, target.executed, target.spec).why_not(target.candidate.config) is not None
+
+
 def test_all_of_a_space(capsys: pytest.CaptureFixture[str]) -> None:
     results = list(check_all(template=HINTED))
     assert len(results) == 8
@@ -215,7 +225,7 @@ def test_ctrl_c_leaves_what_has_been_checked(
         yield checked
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["autotune.checker"], "check_all", interrupted)
+    monkeypatch.setattr(sys.modules["autotune.checker.check"], "check_all", interrupted)
     assert run(["check", "--all", *["--json"] * as_json]) == 130
     said = capsys.readouterr().out
     if as_json:

@@ -10,6 +10,7 @@ import pytest
 
 from autotune.cli.main import run
 from autotune.core.candidate import make_candidate
+from autotune.devices.recorded import RecordedSpace
 from autotune.families.space import Space
 from autotune.families.template import builtin_templates
 from autotune.gpus.known import gpu
@@ -118,6 +119,64 @@ def test_lists(db: Path, capsys: Capture) -> None:
     assert [(row["device"], row["trials"]) for row in devices] == [("cpu:h200", 1), ("h200", 2)]
 
 
+LISTS = ("problems", "winners", "trials", "devices", "gpus")
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_every_list_honours_its_limit(what: str, db: Path, capsys: Capture) -> None:
+    assert len(call(capsys, "list", what)) > 1
+    assert len(call(capsys, "list", what, "--limit", "1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "takers"),
+    [
+        (("--op", "forward"), "problems winners trials"),
+        (("--device", "h200"), "problems winners trials devices"),
+        (("--template", "simt"), "winners trials"),
+        (("--outcome", "ok"), "trials"),
+        (("--sort", "ms"), "winners trials"),
+        (("--full-precision",), "winners"),
+        (("--shipped",), "winners"),
+        (("--db", "a.db"), "problems winners trials devices"),
+    ],
+)
+def test_a_list_takes_an_option_or_refuses_it(
+    option: tuple[str, ...], takers: str, db: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(db.parent)
+    for what in LISTS:
+        if what in takers.split():
+            assert run(["list", what, *option]) == 0
+            capsys.readouterr()
+        else:
+            said = fails(capsys, 2, "list", what, *option)
+            assert f"{option[0]} means nothing for a list of {what}; it is for {takers.replace(' ', ', ')}" in said
+
+
+def test_winners_before_any_search_are_the_shipped_ones(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "none.db"))
+    rows = call(capsys, "list", "winners")
+    assert [row["source_hash"] for row in rows] == [line.source_hash for line in shipped_winners()]
+    assert rows == call(capsys, "list", "winners", "--shipped")
+    assert run(["list", "winners", "--op", "backward", "--sort", "ms", "--limit", "3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "no database yet: these winners come with the package\n"
+    fastest = min((line.measurement.ms or 0.0, line) for line in shipped_winners() if line.problem.op == "backward")[1]
+    shown = captured.out.splitlines()
+    assert len(shown) - next(i for i, line in enumerate(shown) if line.split()[0] == "id") == 4
+    assert any(fastest.source_hash in line for line in shown)
+    assert call(capsys, "show", fastest.source_hash)["winner"] is True
+    full = call(capsys, "list", "winners", "--full-precision", "--op", "forward")
+    assert {row["template"] for row in rows} > {row["template"] for row in full} > set()
+    assert "flash_tf32x3" not in {row["template"] for row in full}
+    assert call(capsys, "list", "winners", "--device", "a100") == []
+    assert "there is no database" in fails(capsys, 1, "list", "trials")
+    assert "give one of them" in fails(capsys, 2, "list", "winners", "--shipped", "--db", "a.db")
+
+
 def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
     assert run(["list"]) == 0
     shared, heading, *rows = capsys.readouterr().out.splitlines()
@@ -189,6 +248,25 @@ def test_show_a_failed_trial(db: Path, capsys: Capture) -> None:
     assert run(["show", "1"]) == 0
     assert "out nan of 2.00e-03" in capsys.readouterr().out
     assert "there is no record '99'" in fails(capsys, 2, "show", "99")
+
+
+@pytest.mark.parametrize("form", ["kernel-tuner", "t4"])
+def test_export_for_other_tuners(db: Path, tmp_path: Path, capsys: Capture, form: str) -> None:
+    family, file = builtin_templates("forward")[0], tmp_path / "out.json"
+    chosen = ("--format", form, "--device", "h200", "--template", family.name, "--problem", FORWARD.key)
+    assert call(capsys, "db", "export", "-o", str(file), *chosen) == {"configurations": 1, "file": str(file)}
+    space = RecordedSpace.load(file)
+    assert (space.name, space.device, space.best_ms) == (family.name, gpu("h200").title, 1.25)
+    assert list(space.configs) == [family.defaults]
+    assert run(["db", "export", *chosen]) == 0
+    assert capsys.readouterr().out == file.read_text()
+
+
+def test_an_export_for_other_tuners_is_of_one_family(db: Path, capsys: Capture) -> None:
+    assert "holds several" in fails(capsys, 2, "db", "export", "--format", "t4")
+    assert "no measurement that is asked for" in fails(capsys, 2, "db", "export", "--format", "t4", "--op", "backward")
+    assert "--winners means nothing" in fails(capsys, 2, "db", "export", "--format", "t4", "--winners")
+    assert "are for --format" in fails(capsys, 2, "db", "export", "--template", "flash")
 
 
 def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -13,58 +13,55 @@ import pytest
 from autotune.answers.best import Best
 from autotune.answers.export_text import export_text
 from autotune.compilers.toolchain import find_nvcc
+from autotune.core.problem import Problem
+from autotune.core.values import Config, Value
 from autotune.families.space import Space
-from autotune.families.template import builtin_templates
+from autotune.families.template import Template, find_template
 from autotune.gpus.known import gpu
-from autotune.ops.registry import get_op, op_names
+from autotune.gpus.spec import DeviceSpec
+from autotune.ops.registry import BUILTIN, get_op
+from tests.every_family import FAMILIES, Fields, each_family_of, families_of, fitted, home, name_of, supported
 
-CASES: tuple[tuple[str, dict[str, Any], bool], ...] = (
-    ("h200", {"dtype": "fp16"}, True),
-    ("h200", {"dtype": "bf16", "layout": "packed", "T": 8192}, True),
-    ("rtx5090", {"dtype": "fp32", "layout": "bhtd", "NH_kv": 4, "T_kv": 2047, "causal": False, "HS": 96}, True),
-    ("b200", {"dtype": "bf16", "HS": 128}, False),
-    ("a100", {"dtype": "fp32", "layout": "packed", "HS": 32}, False),
-    ("t4", {"dtype": "fp16", "NH_kv": 2}, False),
+CASES: tuple[tuple[str, Fields], ...] = (
+    ("h200", {"dtype": "fp16"}),
+    ("h200", {"dtype": "bf16", "layout": "packed", "T": 8192}),
+    ("rtx5090", {"dtype": "fp32", "layout": "bhtd", "NH_kv": 4, "T_kv": 2047, "causal": False, "HS": 96}),
+    ("b200", {"dtype": "bf16", "HS": 128}),
+    ("a100", {"dtype": "fp32", "layout": "packed", "HS": 32}),
+    ("t4", {"dtype": "fp16", "NH_kv": 2}),
 )
-
-
-def answer(op: str, family: str, gpu_name: str, fields: dict[str, Any]) -> Best | None:
-    """The family's default for the problem; None where it does not support it."""
-    template = next(template for template in builtin_templates(op) if template.name == family)
-    problem, spec = get_op(op).problem(**fields), gpu(gpu_name)
-    if template.why_unsupported(problem, spec) is not None:
-        return None
-    space = Space(template, problem, spec)
-    return Best("default", "none", None, problem, spec, space.candidate(space.default()), template=template)
-
-
 ATTENTION = ("forward", "backward")
 
 
-def families(*ops: str) -> Iterator[tuple[str, str]]:
-    return ((op, template.name) for op in ops for template in builtin_templates(op))
+def answer(family: Template, problem: Problem, spec: DeviceSpec, config: Config | None = None) -> Best:
+    """A configuration of the family for the problem, its default unless told, as a look-up would answer."""
+    space = Space(family, problem, spec)
+    candidate = space.candidate(config or space.default())
+    return Best("default", "none", None, problem, spec, candidate, template=family)
+
+
+def default(op: str, family: str, gpu_name: str, **fields: Value) -> Best:
+    return answer(find_template(op, family), get_op(op).problem(**fields), gpu(gpu_name))
 
 
 def exports() -> Iterator[Any]:
-    """Three cases an attention family supports, so that all are compiled for some; launchers of the other ops."""
-    for op, family in families(*op_names()):
-        if op not in ATTENTION:
-            yield pytest.param(op, family, "h200", {}, False, id=f"{op}-{family}")
-    for number, (op, family) in enumerate(families(*ATTENTION)):
-        supported = [case for case in CASES if answer(op, family, case[0], case[1]) is not None]
-        for i in dict.fromkeys((0, 1 + number % 2, 3 + number % 3)):
-            if i < len(supported):
-                yield pytest.param(op, family, *supported[i], id=f"{op}-{family}-{supported[i][0]}-{i}")
+    """Three cases for an attention family, in turns, so that all are compiled for some; one of them as a program."""
+    for family in families_of(*(op for op in BUILTIN if op not in ATTENTION)):
+        yield pytest.param(family, supported(family, {}, home(family)), home(family), False, id=name_of(family))
+    for number, family in (pair for op in ATTENTION for pair in enumerate(families_of(op))):
+        fitting = [(name, fitted(family, fields, gpu(name), number)) for name, fields in CASES]
+        taken = [(name, problem) for name, problem in fitting if problem is not None]
+        program = number % 3
+        for i in dict.fromkeys((program, (program + 1) % 3, 3 + number % 3)):
+            name, problem = taken[i % len(taken)]
+            yield pytest.param(family, problem, gpu(name), i == program, id=f"{name_of(family)}-{name}-{i}")
 
 
-@pytest.mark.parametrize(("op", "family", "gpu_name", "fields", "main"), list(exports()))
-def test_compiles_without_warnings(
-    op: str, family: str, gpu_name: str, fields: dict[str, Any], main: bool, tmp_path: Path
-) -> None:
-    found = answer(op, family, gpu_name, fields)
-    assert found is not None
+@pytest.mark.parametrize(("family", "problem", "spec", "main"), list(exports()))
+def test_an_export_compiles(family: Template, problem: Problem, spec: DeviceSpec, main: bool, tmp_path: Path) -> None:
+    """Without a warning, by the command that it names."""
     path = tmp_path / "exported.cu"
-    path.write_text(export_text(found, path.name, main))
+    path.write_text(export_text(answer(family, problem, spec), path.name, main))
     compile_line = re.search(r"^// compile: +nvcc (.*)$", path.read_text(), re.MULTILINE)
     assert compile_line is not None
     strict = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror", "-Xptxas", "-O1"]
@@ -74,33 +71,40 @@ def test_compiles_without_warnings(
     assert done.stderr == ""
     built = tmp_path / ("exported" if main else "exported.o")
     assert built.read_bytes()[:4] == b"\x7fELF"
-    assert f"autotune_{op}".encode() in built.read_bytes()
+    assert f"autotune_{family.op}".encode() in built.read_bytes()
 
 
-OTHER_SHAPE = {"B": 3, "NH": 6, "NH_kv": 2, "T": 100, "T_kv": 333, "M": 100, "N": 333, "K": 77, "group": 3}
+def test_every_family_and_every_kind_of_program_is_exported() -> None:
+    cases = [case.values for case in exports()]
+    assert {family for family, *_ in cases} == set(FAMILIES)
+    programs = {(family.op, problem.dtype, problem["layout"]) for family, problem, _, main in cases if main}
+    for op in ATTENTION:
+        assert {dtype for known, dtype, _ in programs if known == op} == {"fp16", "bf16", "fp32"}
+        assert {layout for known, _, layout in programs if known == op} == {"bthd", "bhtd", "packed"}
 
 
-@pytest.mark.parametrize(("op", "family"), list(families(*op_names())))
-def test_one_file_for_many_shapes(op: str, family: str) -> None:
+OTHER_SHAPE: Fields = {"B": 3, "NH": 6, "NH_kv": 2, "T": 100, "T_kv": 333, "M": 100, "N": 333, "K": 77, "group": 3}
+
+
+@each_family_of()
+def test_one_file_for_many_shapes(family: Template) -> None:
     """Shapes are arguments: of one configuration, kernels and launcher are the same for two shapes."""
-    fields, exact = get_op(op).fields, get_op(op).exact_fields
-    shape = [field.name for field in fields if field.kind == "int" and field.name not in exact]
-    found = answer(op, family, "h200", {}) or answer(op, family, "h200", {"dtype": "fp32"})
-    assert found is not None
-    assert found.template is not None
-    other = get_op(op).problem(**{**found.problem.fields, **{name: OTHER_SHAPE[name] for name in shape}})
-    assert all(other[name] != found.problem[name] for name in shape)
+    op, spec = get_op(family.op), home(family)
+    shape = [field.name for field in op.fields if field.kind == "int" and field.name not in op.exact_fields]
+    one = supported(family, {}, spec)
+    other = op.problem(**{**one.fields, **{name: OTHER_SHAPE[name] for name in shape}})
+    assert all(other[name] != one[name] for name in shape)
+    assert family.why_unsupported(other, spec) is None
 
-    spaces = [Space(found.template, problem, found.device) for problem in (found.problem, other)]
+    spaces = [Space(family, problem, spec) for problem in (one, other)]
     rng = np.random.default_rng(0)
     configs = [spaces[0].default(), spaces[1].default(), *(spaces[1].sample(rng) for _ in range(6))]
-    tried = [config for config in configs if all(space.contains(config) for space in spaces)]
+    tried = [config for config in configs if all(space.why_not(config) is None for space in spaces)]
     assert tried
     for config in tried:
         texts = []
-        for problem, space in zip((found.problem, other), spaces, strict=True):
-            exported = replace(found, problem=problem, candidate=space.candidate(config))
-            code = re.sub(r"//[^\n]*", "", export_text(exported, "x.cu", main=False))
+        for problem in (one, other):
+            code = re.sub(r"//[^\n]*", "", export_text(answer(family, problem, spec, config), "x.cu", main=False))
             assert '#include "' not in code
             assert "#pragma once" not in code
             assert ", ".join(f"long long {name}" for name in shape) in code
@@ -109,13 +113,12 @@ def test_one_file_for_many_shapes(op: str, family: str) -> None:
 
 
 def test_the_header_says_what_the_file_is() -> None:
-    found = answer("backward", "flash_simt", "h200", {"T": 512})
-    assert found is not None
+    found = default("backward", "flash_simt", "h200", T=512)
     head = export_text(found, "b.cu", main=True).split("\n\n")[0]
     assert "problem:        B=4 NH=12 NH_kv=12 T=512 T_kv=512 HS=64 dtype=fp16 causal=1 layout=bthd" in head
     assert "device:         NVIDIA H200 (sm_90a)" in head
     assert "time:           never tuned" in head
-    assert "compile:        nvcc -O3 -std=c++17 -arch=sm_90a b.cu -o b" in head
+    assert "compile:        nvcc -std=c++17 -O3 -arch=sm_90a b.cu -o b" in head
     assert f"autotune show {found.source.hash}" in head
     assert "licence:        MIT" in head
     assert "BLOCK_M=" in head
@@ -126,8 +129,7 @@ def test_the_header_says_what_the_file_is() -> None:
     [("measured", "0.1235 ms, measured on h200"), ("estimated", "0.1235 ms, estimated by a model, not measured, on")],
 )
 def test_the_header_labels_estimates(kind: Any, said: str) -> None:
-    found = answer("forward", "flash_simt", "h200", {})
-    assert found is not None
+    found = default("forward", "flash_simt", "h200")
     device = "h200" if kind == "measured" else "cpu:h200"
     timed = Best(
         "exact", kind, 0.123456, found.problem, found.device, found.candidate, found=found.problem, found_on=device,

@@ -1,7 +1,6 @@
 """Machine code that nvcc makes for every architecture, read and followed; on `matmul`, whose loops are known."""
 
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -17,16 +16,16 @@ from autotune.families.render import render
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from tests.compile.test_forward_compiles import GPU_OF
+from tests.every_family import GPU_OF
 
 WARPS = 1000.0
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_products_are_found_in_loops(arch: str, tmp_path: Path) -> None:
+def test_products_are_found_in_loops(arch: str, cache: BuildCache) -> None:
     spec, family = gpu(GPU_OF[arch]), find_template("matmul", "mma")
     source = render(family, get_op("matmul").problem(dtype="fp16"), dict(family.front.defaults), spec)
-    built = CubinRequest(source, spec.arch).build(BuildCache(tmp_path))
+    built = CubinRequest(source, spec.arch).build(cache)
     ((kernel, code),) = read_code(built.path, spec.compute_capability).items()
     blocks = blocks_of(code)
     live = live_blocks(blocks, ())

@@ -53,3 +53,28 @@ def test_a_function_that_is_no_kernel_is_not_listed_but_its_spills_count() -> No
 def test_output_without_a_report() -> None:
     assert parse_ptxas("") == ()
     assert parse_ptxas("kernel.cu(3): warning #177-D: variable was declared but never referenced") == ()
+
+
+LOSSES = """\
+ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.
+ptxas info    : (C7515) Potential Performance Loss: wgmma.mma_async instructions are serialized due to non wgmma \
+instructions defining accumulator registers of a wgmma between start and end of the pipeline stage in the function 'two'
+ptxas info    : (C7519) warpgroup.arrive is injected in around line 296 by compiler to allow use of registers in GMMA \
+in function 'one'
+ptxas info    : Compiling entry function 'one' for 'sm_90a'
+ptxas info    : Function properties for one
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers
+ptxas info    : Compiling entry function 'two' for 'sm_90a'
+ptxas info    : Function properties for two
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers
+"""
+
+
+def test_what_ptxas_does_not_do_as_written() -> None:
+    one, two = parse_ptxas(LOSSES)
+    assert one.loss == "'setmaxnreg' ignored; unable to determine register count at entry (C7508)"
+    assert two.loss.startswith("wgmma.mma_async instructions are serialized due to non wgmma instructions")
+    assert two.loss.endswith("end of the pipeline stage (C7515)")
+    assert all(report.loss == "" for report in parse_ptxas(SM_75))

@@ -10,7 +10,8 @@ import pytest
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
-from autotune.devices.measure import Bench, Verdict, compare
+from autotune.devices.comparison import compare
+from autotune.devices.measure import Bench, Verdict
 from autotune.devices.protocol import TimingBudget
 from autotune.ops.expected import covered, expect, load, save, tensor_view, unit_sources
 from autotune.ops.op import Arrays
@@ -227,9 +228,10 @@ def test_expectations_survive_a_restart_and_half_a_file_does_not_count() -> None
     file = BytesIO()
     assert load(file) is None
     expectation = expect(OP, PROBLEM, seed=7)
-    save(expectation, file)
-    again = load(file)
-    assert again is not None
+    save((expectation,), file)
+    kept = load(file)
+    assert kept is not None
+    [again] = kept
     assert again.problem == PROBLEM
     assert np.array_equal(again.units[1].reference["y"], expectation.units[1].reference["y"])
     file.truncate(len(file.getvalue()) // 2)
@@ -242,8 +244,9 @@ def test_bf16_survives_a_restart() -> None:
     expectation = expect(OP, PROBLEM, seed=7)
     image = np.arange(4).astype(ml_dtypes.bfloat16)
     file = BytesIO()
-    save(replace(expectation, images={"x": image}), file)
-    again = load(file)
-    assert again is not None
+    save((replace(expectation, images={"x": image}),), file)
+    kept = load(file)
+    assert kept is not None
+    [again] = kept
     assert again.images["x"].dtype == image.dtype
     assert again.images["x"].tobytes() == image.tobytes()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg, ScalarArg
 from autotune.devices.emulated import CpuDevice
 from autotune.emulator.building import build_emulator
@@ -17,7 +18,7 @@ from autotune.gpus.known import gpu
 from tests.sources import kernel_source
 
 SPEC = gpu("h200")
-DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int32": "int32"}
+NAMES = {dtype.library: name for name, dtype in DTYPES.items()}
 
 
 @cache
@@ -34,7 +35,7 @@ def scalar(value: int | float) -> ScalarArg:
 
 
 def buffers_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[Buffer, ...]:
-    return tuple(Buffer(name, DTYPES[array.dtype.name], array.size, "workspace") for name, array in arrays.items())
+    return tuple(Buffer(name, NAMES[array.dtype.name], array.size, "workspace") for name, array in arrays.items())
 
 
 def pointer(buffer: Buffer, offset: int = 0) -> PointerArg:

@@ -1,6 +1,6 @@
 """Runs a small kernel written in a test: for headers that are tested alone, on the emulator and again on a GPU."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
@@ -11,8 +11,8 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import build_cubin
 from autotune.core.candidate import make_candidate
-from autotune.core.dtypes import numpy_dtype
-from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg
+from autotune.core.dtypes import DTYPES, numpy_dtype
+from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg
 from autotune.core.resources import resource_root
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.protocol import Device
@@ -22,19 +22,22 @@ from autotune.families.source import KernelSource
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 
-_NAMES = {numpy_dtype(name): name for name in ("fp16", "bf16", "fp32", "int32")}
+_NAMES = {numpy_dtype(name): name for name in DTYPES}
 
 
 class SmallKernel:
-    """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order.
+    """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order,
+    then the tensor maps that `maps` describes, if any.
 
     `emulated` is False where tests/gpu runs the tests of wrappers once more.
     """
 
     emulated: ClassVar[bool] = True
 
-    def __init__(self, body: str, cache: BuildCache, *, threads: int = 32, smem: int = 0) -> None:
-        self.body, self.cache, self.threads, self.smem = body, cache, threads, smem
+    def __init__(
+        self, body: str, cache: BuildCache, *, threads: int = 32, smem: int = 0, maps: Sequence[TensorMapArg] = ()
+    ) -> None:
+        self.body, self.cache, self.threads, self.smem, self.maps = body, cache, threads, smem, tuple(maps)
 
     def __call__(self, **buffers: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """All buffers after one block has run; the arrays given are what it starts from."""
@@ -59,7 +62,8 @@ class SmallKernel:
 
     def _plan(self, flat: Mapping[str, NDArray[Any]]) -> LaunchPlan:
         buffers = tuple(Buffer(name, _NAMES[array.dtype], array.size, "output") for name, array in flat.items())
-        args = tuple(PointerArg(buffer.name, buffer.name, 0, buffer.dtype, "output") for buffer in buffers)
+        pointers = (PointerArg(buffer.name, buffer.name, 0, buffer.dtype, "output") for buffer in buffers)
+        args: tuple[Arg, ...] = (*pointers, *self.maps)
         return LaunchPlan(buffers, (Launch("test", (1, 1, 1), (self.threads, 1, 1), self.smem, args),))
 
     def _source(self, plan: LaunchPlan) -> KernelSource:

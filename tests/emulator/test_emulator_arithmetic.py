@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.core.dtypes import epsilon
-from tests.emulator.emulating import DTYPES, floats, ints, run
+from tests.emulator.emulating import NAMES, floats, ints, run
 
 CODE = r"""
 #include <cuda_fp16.h>
@@ -153,7 +153,7 @@ def test_arithmetic_rounds_once(kernel: str, dtype: np.dtype[Any]) -> None:
     np.testing.assert_array_equal(out[6], np.maximum(a, b))
     with np.errstate(over="ignore"):
         expected_exp = np.exp(z).astype(dtype).astype(np.float64)
-    np.testing.assert_allclose(out[7].astype(np.float64), expected_exp, rtol=epsilon(DTYPES[dtype.name]))
+    np.testing.assert_allclose(out[7].astype(np.float64), expected_exp, rtol=epsilon(NAMES[dtype.name]))
     np.testing.assert_array_equal(out[8], np.sqrt(np.abs(x)).astype(dtype))
 
 

@@ -17,6 +17,7 @@ from autotune.core.plan import Arg, Buffer, Dim3, Launch, LaunchPlan, PointerArg
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.protocol import TimingBudget
 from autotune.emulator.building import build_emulator
+from autotune.emulator.library import EmulatorLibrary
 from tests.emulator.emulating import SPEC, build, floats, ints, run
 from tests.sources import kernel_source
 
@@ -234,3 +235,11 @@ def test_without_the_processors_own_switch_and_conversions(tmp_path: Path) -> No
 
 def test_room_for_results_is_not_what_a_test_expects() -> None:
     assert floats(1)[0] == -77.5
+
+
+def test_what_the_system_refuses_for_where_it_lies_is_no_verdict(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="No such file"):
+        EmulatorLibrary(tmp_path / "deleted.so")
+    (tmp_path / "kernel.so").write_bytes(b"no library at all")
+    with pytest.raises(LaunchError, match="cannot load"):
+        EmulatorLibrary(tmp_path / "kernel.so")

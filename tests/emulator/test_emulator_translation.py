@@ -56,7 +56,7 @@ def test_braces_in_comments_and_strings_do_not_count() -> None:
 
 
 def test_every_kernel_is_in_the_table() -> None:
-    table = kernel_table(("one", "check::two"))
+    table = kernel_table(("one", "check::two"), 128)
     assert '::emulator::entry<&one>("one"), ::emulator::entry<&check::two>("check::two"), {}}' in table
 
 

@@ -112,6 +112,11 @@ def test_a_candidate_that_can_run() -> None:
         (plan(block=(0, 1, 1)), report(), "kernel k has 0 threads along x; 1 to 1024 are allowed"),
         (plan(grid=(1, 65536, 1)), report(), "kernel k has 65536 blocks along y; 1 to 65535 are allowed"),
         (plan(grid=(0, 1, 1)), report(), "kernel k has 0 blocks along x; 1 to 2147483647 are allowed"),
+        (
+            plan(),
+            KernelReport("k", 8, 0, 0, loss="'setmaxnreg' ignored (C7508)"),
+            "kernel k is not compiled as it is written: 'setmaxnreg' ignored (C7508)",
+        ),
         (plan(), KernelReport("other", 8, 0, 0), "kernel k is launched but not in the compiled binary"),
     ],
 )

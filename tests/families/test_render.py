@@ -72,7 +72,7 @@ def test_the_plan(make_template: MakeTemplate) -> None:
         PointerArg("out", "out", 0, "bf16", "output"),
         PointerArg("partial", "partial", 0, "fp32", "workspace"),
         ScalarArg("T", "int", 100),
-        ScalarArg("scale", "float", 1 / math.sqrt(32)),
+        ScalarArg("scale", "float", struct.unpack("f", struct.pack("f", 1 / math.sqrt(32)))[0]),
         ScalarArg("T * NH", "int", 300),
     )
     assert [step.kernel for step in rendered(make_template(), MODE="swizzled").plan.launches] == ["attend", "finish"]

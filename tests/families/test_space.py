@@ -1,16 +1,18 @@
 """The space: exactly the configurations that pass, and the reason for those that do not."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from autotune.core.errors import ExpressionError, NoFeasibleConfiguration, TemplateError
+from autotune.families import space as space_module
 from autotune.families.space import Space
 from autotune.families.template import builtin_templates
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from tests.small_templates import MakeTemplate
+from tests.small_templates import FRONT, MakeTemplate
 
 PROBLEM = get_op("forward").problem()
 
@@ -104,10 +106,63 @@ def test_no_parameters_is_a_space_of_one(make_template: MakeTemplate) -> None:
     assert space.contains({})
 
 
+def wide(make_template: MakeTemplate, constraint: str, values: int = 100) -> Space:
+    """The small family with four more parameters."""
+    many = "\n".join(f"P{i} = {list(range(values))}" for i in range(4))
+    front = FRONT.replace("PAD = [0, 1]", f"PAD = [0, 1]\n{many}")
+    text = f'[[constraints]]\nexpr = "{constraint}"\nwhy = "because"\n[workspace]'
+    return Space(make_template(front.replace("[workspace]", text)), PROBLEM, gpu("h200"))
+
+
 def test_too_many_combinations(make_template: MakeTemplate) -> None:
-    many = "\n".join(f"P{i} = {list(range(100))}" for i in range(4))
-    with pytest.raises(TemplateError, match="list fewer values"):
-        Space(make_template(old="PAD = [0, 1]", new=f"PAD = [0, 1]\n{many}"), PROBLEM, gpu("h200"))
+    with pytest.raises(TemplateError, match=r"tie 100,000,000 raw combinations of P0, P1, P2, P3 together.*list fewer"):
+        wide(make_template, "P0 + P1 + P2 == P3")
+
+
+def test_billions_of_combinations_are_never_enumerated(make_template: MakeTemplate) -> None:
+    """48 raw combinations of the small family and 100⁴ more; P0 and P1 are tied to each other, the rest is free."""
+    space = wide(make_template, "P0 < P1")
+    small = Space(make_template(), PROBLEM, gpu("h200"))
+    assert (space.raw_size, space.size) == (48 * 10**8, small.size * 4950 * 10**4)
+    rows = space.draw(np.random.default_rng(0), 2000)
+    assert len(np.unique(rows, axis=0)) == 2000
+    assert space.holds(rows).all()
+    names = [parameter.name for parameter in space.template.parameters]
+    first, second = (names.index(name) for name in ("P0", "P1"))
+    assert (rows[:, first] < rows[:, second]).all()
+    assert {tuple(row) for row in rows[:, :3].tolist()} >= {(0, 0, 0), (2, 2, 1)}  # all of the small family's
+    rows[:, [first, second]] = rows[:, [second, first]]
+    assert not space.holds(rows).any()
+    for position in (0, 1, space.size // 3, space.size - 1):
+        assert space.contains(space[position])
+    assert str(space.why_not({**space[0], "P0": 7, "P1": 7})).startswith("because (P0 < P1 fails for ")
+
+
+def test_a_space_in_parts_is_the_same_space(make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = wide(make_template, "P0 < P1", values=3)
+    everything = {tuple(config.items()) for config in whole.configs()}
+    nearest = whole.default()
+    monkeypatch.setattr(space_module, "_LARGEST", 100)
+    parts = wide(make_template, "P0 < P1", values=3)
+    assert len(parts._parts) == 4  # the small family's own, P0 with P1, P2, P3
+    assert {tuple(config.items()) for config in parts.configs()} == everything
+    assert parts.size == whole.size == len(everything)
+    assert parts.default() == nearest
+    rows = np.stack(np.unravel_index(np.arange(whole.raw_size), whole._shape), axis=1)
+    assert (parts.holds(rows) == whole.holds(rows)).all()
+
+
+def test_draws_are_uniform_and_distinct(make_template: MakeTemplate) -> None:
+    space = Space(make_template(), PROBLEM, gpu("h200"))
+    rng = np.random.default_rng(0)
+    drawn = [tuple(row) for _ in range(400) for row in space.draw(rng, 9).tolist()]
+    assert all(len(set(drawn[i : i + 9])) == 9 for i in range(0, len(drawn), 9))
+    counts = np.array(list(Counter(drawn).values()))
+    assert len(counts) == space.size
+    assert counts.min() > 80  # 133 expected
+    assert counts.max() < 190
+    assert space.holds(space.draw(rng, 1000)).all()
+    assert len(space.draw(rng, 1000)) == space.size
 
 
 def test_an_undefined_name_in_a_constraint(make_template: MakeTemplate) -> None:

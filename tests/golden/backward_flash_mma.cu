@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d02fa238ea04a234
+// hash:          1b4aabda1858c671
 
+#include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
 #include "common/attention/gradient_operands.cuh"
 #include "common/attention/grid.cuh"
@@ -61,13 +62,14 @@ constexpr int GRADIENT_TILES = (SPLIT_GRADIENTS ? 2 : 1) * OWN_TILES;  // of 16 
 constexpr int D_TILES = HS / WARPS_D / 8;                              // of 8 columns of the head
 constexpr int PAIR_TILES = SHARED_PAIRS || DQ_LATER ? 2 : ATOMIC ? 1 : 0;
 constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;  // rows from one step's to the next one's
+constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a rounding of an element
 
 using Tile = SharedTile<HS, true>;
 using PairTile = SharedTile<BLOCK_M, true>;      // P or dS, transposed: keys by queries
 using Products = float[OWN_TILES][C_TILES][4];      // S or dP: own rows by a chunk
 using Pairs = uint32_t[OWN_TILES][4];               // P or dS, rounded, of 16 queries
 using Gradients = float[GRADIENT_TILES][D_TILES][4];
-using Operands = GradientOperands<element>;
+using Operands = GradientOperands<element, HS, CAUSAL>;
 using Place = BlockPlace<HEADS_AT_ONCE>;
 
 constexpr int DQ_WARPS_M = 2;                  // warps over the queries of dQ, the others over its columns
@@ -79,9 +81,10 @@ constexpr int DQ_PARTS = 1;                    // in which it computes these col
 /// delta and the log-sum-exp in base 2 of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
-          float* __restrict__ row_sums, float* __restrict__ dq_accumulator, int NH, int T, int rows)
+          float* __restrict__ row_sums, float* __restrict__ dq_accumulator, int NH, int T, int T_kv, int rows,
+          float scale)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
     const bool exists = place.t < T;
     const float log_sum = exists ? lse[place.number(NH, T)] : minus_infinity();
     const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
@@ -91,8 +94,11 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
                         : dot_of_lane<HS, 8, ROW_LANES>(out, dout, place, false);
     delta = reduce_lanes<Sum, 1, ROW_LANES>(delta);
     if (place.t >= rows) return;
-    if (threadIdx.x % ROW_LANES == 0)
-        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] = RowSums::of(log_sum, delta);
+    if (threadIdx.x % ROW_LANES == 0) {
+        const bool sees_keys = log_sum != minus_infinity();
+        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
+            RowSums{Scores<CAUSAL>(T, T_kv, scale).origin_of(trusted_log_sum(log_sum, LARGEST_LSE)), sees_keys ? delta : 0.0f};
+    }
     float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place.number(NH, rows) * HS);
 #pragma unroll
     for (int c = threadIdx.x % ROW_LANES; c < HS / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -275,7 +281,7 @@ struct KeyStep {
 #pragma unroll
         for (int c = 0; c < CHUNKS; ++c) {
             if (c + 1 < CHUNKS) multiply(s[(c + 1) % 2], dp[(c + 1) % 2], chunk(c + 1, lanes.part));
-            weigh_columns(s[c % 2], dp[c % 2], scores, sums, chunk(c, lanes.part), lanes.lane);
+            weigh_columns<false>(s[c % 2], dp[c % 2], scores, sums, chunk(c, lanes.part), lanes.lane);
             pass_on(s[c % 2], dp[c % 2], chunk(c, lanes.part));
         }
     }
@@ -288,7 +294,7 @@ struct KeyStep {
         Products dp;
         multiply(s, dp, first);
         hide(s);
-        weigh_columns(s, dp, scores, sums, first, lanes.lane);
+        weigh_columns<false>(s, dp, scores, sums, first, lanes.lane);
         pass_on(s, dp, first);
     }
 
@@ -299,7 +305,7 @@ struct KeyStep {
         Products s;
         multiply_over_head<element>(s, keys, q + Tile::bytes(first) + lanes.cols_first);
         hide(s);
-        weigh_columns(s, scores, sums, first, lanes.lane);
+        weigh_columns<false>(s, scores, sums, first, lanes.lane);
         Pairs rounded[SHARED_PAIRS ? 1 : CHUNK / 16];  // P; SHARED_PAIRS: read again from where it was passed on
 #pragma unroll
         for (int i = 0; i < CHUNK; i += 16) {
@@ -532,12 +538,13 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     wait_for_copies<0>();
     __syncthreads();  // K and V have been read; the gradients take their place
+    bool finite;  // this thread's rows of them
     if constexpr (SPLIT_GRADIENTS) {
-        place_rows<element, Tile, WARPS_D>(has_dv ? memory.v : memory.k, gradient_row, dv_part,
-                                           has_dv ? 1.0f : in.scale, 2 * lanes.part);
+        finite = place_rows<element, Tile, WARPS_D>(has_dv ? memory.v : memory.k, gradient_row, dv_part,
+                                                    has_dv ? 1.0f : in.scale, 2 * lanes.part);
     } else {
-        place_rows<element, Tile, WARPS_D>(memory.k, lanes.row, dk_part, in.scale, 2 * lanes.part);
-        place_rows<element, Tile, WARPS_D>(memory.v, lanes.row, dv_part, 1.0f, 2 * lanes.part);
+        finite = place_rows<element, Tile, WARPS_D>(memory.k, lanes.row, dk_part, in.scale, 2 * lanes.part);
+        finite &= place_rows<element, Tile, WARPS_D>(memory.v, lanes.row, dv_part, 1.0f, 2 * lanes.part);
     }
     __syncthreads();
     const Place to = Place::of_block(heads);  // again: not held in registers all the while
@@ -545,40 +552,57 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int rows = in.T_kv - first;
     write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dk, to.batch, to.head) + first * dk.stride[2], dk, rows, memory.k);
     write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dv, to.batch, to.head) + first * dv.stride[2], dv, rows, memory.v);
+
+    if (!__syncthreads_or(!finite)) return;
+    const Place again = Place::of_block(heads);
+    const auto exact = in.exact();
+#pragma unroll 1
+    for (int n = opaque(threadIdx.x) / 32; n < BLOCK_N; n += WARPS) {
+        const int own = again.block * BLOCK_N + n;
+        if (own >= in.T_kv) break;
+        exact.mend_key<true>(dk, again.batch, again.head, own);
+        exact.mend_key<false>(dv, again.batch, again.head, own);
+    }
 }
 
 /// dK and dV, and dQ added up in fp32; a block is BLOCK_N keys of a key head.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-key_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> dout,
-              const float* __restrict__ row_sums, View<element, 4> dk, View<element, 4> dv,
+key_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out, View<element, 4> dout,
+              const float* __restrict__ lse, const float* __restrict__ row_sums, View<element, 4> dk, View<element, 4> dv,
               float* __restrict__ dq_accumulator, int B, int NH, int NH_kv, int T, int T_kv, int rows,
               float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
-    const Operands in = {q, k, v, dout, reinterpret_cast<const RowSums*>(row_sums), NH, NH_kv, T, T_kv, rows, scale};
+    const Operands in = {q,  k,     v, out,  dout, lse, reinterpret_cast<const RowSums*>(row_sums),
+                         NH, NH_kv, T, T_kv, rows, scale};
     if (HEADS_AT_ONCE > 1 && Place::of_block(NH_kv).batch >= B) return;
     key_gradients_of(in, dk, dv, dq_accumulator, NH_kv, smem);
 }
 
 /// Scales and rounds the finished dQ; a warp has 16 rows by 32 columns.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
-round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> dq, int NH, int T, int rows,
-                     float scale)
+round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> q, View<element, 4> k,
+                     View<element, 4> v, View<element, 4> out, View<element, 4> dout, const float* __restrict__ lse,
+                     View<element, 4> dq, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
 {
     const int lane = threadIdx.x % 32;
-    const int tile = blockIdx.x * (ROW_THREADS / 32) + threadIdx.x / 32;
+    const RowPlace block = first_row_of_block<ROW_THREADS / 32>(NH, rows / 16 * (HS / 32));  // tiles, in place of rows
+    const int tile = block.t + threadIdx.x / 32;
     const int first = tile / (HS / 32) * 16;
     const int col = tile % (HS / 32) * 32;
     if (first >= T) return;
-    const RowPlace place = {static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y), first};
+    const RowPlace place = {block.b, block.h, first};
     const float* const sums = dq_accumulator + place.number(NH, rows) * HS + col * 16;
     uint32_t pairs[2][4];  // of the tile's upper and lower rows, of each piece of 8 columns
+    float zero[2] = {};    // 0 times these rows
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         float x[4];
         FragmentSums::read(x, sums + i * 128);
         pairs[0][i] = pack<element>(x[0] * scale, x[1] * scale);
         pairs[1][i] = pack<element>(x[2] * scale, x[3] * scale);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) zero[e / 2] = fmaf(x[e], 0.0f, zero[e / 2]);
     }
     const bool vectors = allows_vectors<8>(dq);
 #pragma unroll
@@ -595,6 +619,19 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
             for (int e = 0; e < 8; ++e) to[e * dq.stride[3]] = half_of<element>(x[e / 2], e % 2);
         }
     }
+
+    if (__all_sync(ALL_LANES, zero[0] == 0.0f && zero[1] == 0.0f)) return;
+    __syncwarp();  // the tile is written
+    const ExactGradients<HS, CAUSAL, element> exact = {
+        read_only(q), read_only(k), read_only(v), read_only(out), read_only(dout), lse, NH, NH / NH_kv,
+        Scores<CAUSAL>(T, T_kv, scale)};
+#pragma unroll 1
+    for (int n = 0; n < min(16, T - first); ++n) {
+        if (__all_sync(ALL_LANES, lane / 4 != n % 8 || (n < 8 ? zero[0] : zero[1]) == 0.0f)) continue;
+        const double right = exact.query_column(place.b, place.h, first + n, col + lane);
+        row_of(dq, RowPlace{place.b, place.h, first + n})[(col + lane) * dq.stride[3]] =
+            from_float<element>(static_cast<float>(right));
+    }
 }
 
 // buffer q: 3145728 fp16, input
@@ -608,6 +645,6 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 // buffer dv: 3145728 fp16, output
 // buffer row_sums: 98304 fp32, workspace
 // buffer dq_accumulator: 3145728 fp32, workspace
-// launch row_delta grid=(32, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, ROWS)
-// launch key_gradients grid=(48, 8, 1) block=(128, 1, 1) smem=82944 (q, k, v, dout, row_sums, dk, dv, dq_accumulator, B, NH, NH_kv, T, T_kv, ROWS, scale)
-// launch round_query_gradient grid=(16, 12, 4) block=(256, 1, 1) smem=0 (dq_accumulator, dq, NH, T, ROWS, scale)
+// launch row_delta grid=(1536, 1, 1) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq_accumulator, NH, T, T_kv, ROWS, scale)
+// launch key_gradients grid=(48, 8, 1) block=(128, 1, 1) smem=82944 (q, k, v, out, dout, lse, row_sums, dk, dv, dq_accumulator, B, NH, NH_kv, T, T_kv, ROWS, scale)
+// launch round_query_gradient grid=(768, 1, 1) block=(256, 1, 1) smem=0 (dq_accumulator, q, k, v, out, dout, lse, dq, NH, NH_kv, T, T_kv, ROWS, scale)

@@ -2,9 +2,10 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=32 BLOCK_N=64 THREADS=128 M_TILE=4 N_TILE=8 UNROLL=8 SMEM_PAD=8 VEC=8 MIN_BLOCKS=3 PREFETCH=False SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix DQ_ACCUMULATE=atomic
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          5aaa76d47498604f
+// hash:          3ff91efc7d256093
 
 #include "common/attention/add_to_row.cuh"
+#include "common/attention/exact.cuh"
 #include "common/attention/row_dots.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
@@ -91,13 +92,13 @@ struct RowSums {
         delta = exists ? all_delta[first + threadIdx.x] : 0.0f;
     }
 
-    /// Writes them to shared memory, the log-sum-exp in base 2. Rows without a key and rows past the end get +inf,
-    /// which makes all their probabilities 0.
+    /// Writes them to shared memory. Rows without a key and rows past the end get a log-sum-exp of +inf, which makes all
+    /// their probabilities 0.
     __device__ __forceinline__ void place(float* lse_tile, float* delta_tile) const
     {
         static_assert(BLOCK_M <= THREADS, "one row a thread");
         if (threadIdx.x >= BLOCK_M) return;
-        lse_tile[threadIdx.x] = lse == minus_infinity() ? -minus_infinity() : lse * LOG2_E;
+        lse_tile[threadIdx.x] = trusted_log_sum(lse);
         delta_tile[threadIdx.x] = delta;
     }
 };
@@ -111,7 +112,7 @@ __device__ __forceinline__ void recompute_probabilities(float (&s)[M_TILE][S_COL
     for (int i = 0; i < M_TILE; ++i) {
         const float log_sum = lse_tile[at.row + i * QueryGrid::ROWS];
 #pragma unroll
-        for (int j = 0; j < S_COLS; ++j) s[i][j] = exp2_fast(scores.base2(s[i][j]) - log_sum);
+        for (int j = 0; j < S_COLS; ++j) s[i][j] = scores.probability(s[i][j], log_sum);
     }
     if (SKIP_MASKED && scores.all_visible(query, min(query + BLOCK_M, scores.T), key, key + BLOCK_N)) return;
 #pragma unroll
@@ -204,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, float* __restrict__ delta,
           int NH, int T)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, T);
     const float sum = dot_of_rows<HS, VEC, ROW_LANES>(out, dout, place, place.t < T);
     if (place.t >= T) return;
     if (threadIdx.x % ROW_LANES == 0) delta[place.number(NH, T)] = sum;
@@ -214,8 +215,8 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, float* __rest
 /// adds their share of dQ.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 key_gradients(View<const element, 4> q, View<const element, 4> k, View<const element, 4> v,
-              View<const element, 4> dout, const float* __restrict__ lse, const float* __restrict__ delta,
-              View<element, 4> dk, View<element, 4> dv, float* dq_accumulator, int NH, int NH_kv, int T, int T_kv,
+              View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
+              const float* __restrict__ delta, View<element, 4> dk, View<element, 4> dv, float* dq_accumulator, int NH, int NH_kv, int T, int T_kv,
               float scale)
 {
     extern __shared__ __align__(16) unsigned char smem[];
@@ -288,21 +289,38 @@ key_gradients(View<const element, 4> q, View<const element, 4> k, View<const ele
 
     write_key_rows(dk, b, h_kv, key, T_kv, dk_rows);
     write_key_rows(dv, b, h_kv, key, T_kv, dv_rows);
+
+    __syncthreads();  // dK and dV are written
+    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+#pragma unroll 1
+    for (int own = key + threadIdx.x / 32; own < min(key + BLOCK_N, T_kv); own += THREADS / 32) {
+        exact.mend_key<true>(dk, b, h_kv, own);
+        exact.mend_key<false>(dv, b, h_kv, own);
+    }
 }
 
 /// Rounds the finished dQ, ROW_LANES threads a row.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
-round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> dq, int NH, int T)
+round_query_gradient(const float* __restrict__ dq_accumulator, View<const element, 4> q, View<const element, 4> k,
+                     View<const element, 4> v, View<const element, 4> out, View<const element, 4> dout,
+                     const float* __restrict__ lse, View<element, 4> dq, int NH, int NH_kv, int T, int T_kv, float scale)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
-    if (place.t >= T) return;
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, T);
     const bool vectors = allows_vectors<VEC>(dq);
 
-    for (int col = threadIdx.x % ROW_LANES * VEC; col < HS; col += ROW_LANES * VEC) {
+    for (int col = threadIdx.x % ROW_LANES * VEC; col < HS && place.t < T; col += ROW_LANES * VEC) {
         float x[VEC];
         load<VEC>(dq_accumulator + place.number(NH, T) * HS + col, x);
         store_row(row_of(dq, place), dq.stride[3], col, x, vectors);
     }
+
+    __syncwarp();  // the warp's rows are written
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const int first = __shfl_sync(ALL_LANES, place.t, 0);
+#pragma unroll 1
+    for (int query = first; query < min(first + 32 / ROW_LANES, T); ++query)
+        exact.mend_query(dq, place.b, place.h, query);
 }
 
 // buffer q: 3145728 fp16, input
@@ -317,6 +335,6 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 // buffer delta: 49152 fp32, workspace
 // buffer dq_accumulator: 3145728 fp32, workspace
 // zero dq_accumulator
-// launch row_delta grid=(32, 12, 4) block=(256, 1, 1) smem=0 (out, dout, delta, NH, T)
-// launch key_gradients grid=(48, 16, 1) block=(128, 1, 1) smem=73984 (q, k, v, dout, lse, delta, dk, dv, dq_accumulator, NH, NH_kv, T, T_kv, scale)
-// launch round_query_gradient grid=(32, 12, 4) block=(256, 1, 1) smem=0 (dq_accumulator, dq, NH, T)
+// launch row_delta grid=(1536, 1, 1) block=(256, 1, 1) smem=0 (out, dout, delta, NH, T)
+// launch key_gradients grid=(48, 16, 1) block=(128, 1, 1) smem=73984 (q, k, v, out, dout, lse, delta, dk, dv, dq_accumulator, NH, NH_kv, T, T_kv, scale)
+// launch round_query_gradient grid=(1536, 1, 1) block=(256, 1, 1) smem=0 (dq_accumulator, q, k, v, out, dout, lse, dq, NH, NH_kv, T, T_kv, scale)

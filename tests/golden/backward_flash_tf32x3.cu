@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0e9594738b98ce51
+// hash:          abedc5d0af0cdd34
 
+#include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
 #include "common/attention/query_share_tf32.cuh"
 #include "common/attention/row_dots.cuh"
@@ -43,7 +44,7 @@ static_assert(BLOCK_M / 2 <= THREADS, "a copy of two queries' sums is a thread's
 using Tile = FloatTile<HS, true>;
 using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
 using Gradients = TransposedGradients<HS, OWN_TILES>;
-using Operands = GradientOperands<float>;
+using Operands = GradientOperands<float, HS, CAUSAL>;
 
 using Pairs = PairTile<BLOCK_M>;  // dS, transposed: keys by queries
 constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
@@ -53,20 +54,20 @@ constexpr int DQ_TILES = HS / DQ_WARPS_D / 16;  // tiles of 16 columns a warp, t
 constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
 using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, DQ_ROWS / 8>;
 
-/// delta and the log-sum-exp in base 2 of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
+/// delta and the log-sum-exp of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __restrict__ lse,
           float* __restrict__ row_sums, View<float, 4> dq, int NH, int T, int rows)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>();
+    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
     const float delta = dot_of_rows<HS, 4, ROW_LANES>(out, dout, place, place.t < T);
     if (place.t >= rows) return;
     if (threadIdx.x % ROW_LANES == 0) {
         const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
-        const RowSums sums = RowSums::of(log_sum, delta);
+        const bool sees_keys = log_sum != minus_infinity();
         float* const to = row_sums + 2 * place.number(NH, rows);
-        to[0] = sums.lse;
-        to[1] = sums.delta;
+        to[0] = trusted_log_sum(log_sum);
+        to[1] = sees_keys ? delta : 0.0f;
     }
     if (place.t >= T) return;
     const bool vectors = allows_vectors<4>(dq);
@@ -187,7 +188,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
             multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
                                              shared_address(dout_tile) + Tile::bytes(first), cols_first);
             if (masked) hide_queries<true>(s, scores, opaque(key + warp_row + lane / 4), query + first, lane);
-            weigh_columns(s, ds, scores, sums, first, lane);
+            weigh_columns<true>(s, ds, scores, sums, first, lane);
             write_pairs(ds, first);
             multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
             multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
@@ -208,22 +209,44 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     wait_for_copies<0>();
     const int own = key + warp_row;
-    write_transposed_rows(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows, in.scale);
-    write_transposed_rows(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows, 1.0f);
+    bool finite =
+        write_transposed_rows(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows, in.scale);
+    finite &= write_transposed_rows(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows, 1.0f);
+
+    if (!__syncthreads_or(!finite)) return;
+    const auto exact = in.exact();
+#pragma unroll 1
+    for (int row = key + opaque(threadIdx.x) / 32; row < min(key + BLOCK_N, in.T_kv); row += WARPS) {
+        exact.mend_key<true>(dk, batch, head_kv, row);
+        exact.mend_key<false>(dv, batch, head_kv, row);
+    }
 }
 
 /// dK and dV, and dQ added up; a block is BLOCK_N keys of a key head.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 4> dout,
-              const float* __restrict__ row_sums, View<float, 4> dk, View<float, 4> dv, View<float, 4> dq, int NH,
+key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 4> out, View<float, 4> dout,
+              const float* __restrict__ lse, const float* __restrict__ row_sums, View<float, 4> dk, View<float, 4> dv, View<float, 4> dq, int NH,
               int NH_kv, int T, int T_kv, int rows, float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
-    const Operands in = {q, k, v, dout, reinterpret_cast<const RowSums*>(row_sums), NH, NH_kv, T, T_kv, rows, scale};
+    const Operands in = {q,  k,     v, out,  dout, lse, reinterpret_cast<const RowSums*>(row_sums),
+                         NH, NH_kv, T, T_kv, rows, scale};
     const int batch = blockIdx.x / NH_kv;
     const int head_kv = blockIdx.x % NH_kv;
     const int block = blockIdx.y;  // the first keys have the most queries
     key_gradients_of(in, dk, dv, dq, batch, head_kv, block * BLOCK_N, smem);
+}
+
+/// Looks at the finished dQ, a warp a row.
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+mend_query_gradient(View<const float, 4> q, View<const float, 4> k, View<const float, 4> v, View<const float, 4> out,
+                    View<const float, 4> dout, const float* __restrict__ lse, View<float, 4> dq, int NH, int NH_kv,
+                    int T, int T_kv, float scale)
+{
+    const RowPlace place = row_of_thread<ROW_THREADS, 32>(NH, T);
+    const ExactGradients<HS, CAUSAL, float> exact = {q,  k,          v, out, dout, lse, NH, NH / NH_kv,
+                                                     Scores<CAUSAL>(T, T_kv, scale)};
+    if (place.t < T) exact.mend_query(dq, place.b, place.h, place.t);
 }
 
 // buffer q: 3145728 fp32, input
@@ -236,5 +259,6 @@ key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 
 // buffer dk: 3145728 fp32, output
 // buffer dv: 3145728 fp32, output
 // buffer row_sums: 98304 fp32, workspace
-// launch row_delta grid=(64, 12, 4) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq, NH, T, ROWS)
-// launch key_gradients grid=(48, 8, 1) block=(256, 1, 1) smem=115200 (q, k, v, dout, row_sums, dk, dv, dq, NH, NH_kv, T, T_kv, ROWS, scale)
+// launch row_delta grid=(3072, 1, 1) block=(256, 1, 1) smem=0 (out, dout, lse, row_sums, dq, NH, T, ROWS)
+// launch key_gradients grid=(48, 8, 1) block=(256, 1, 1) smem=115200 (q, k, v, out, dout, lse, row_sums, dk, dv, dq, NH, NH_kv, T, T_kv, ROWS, scale)
+// launch mend_query_gradient grid=(6144, 1, 1) block=(256, 1, 1) smem=0 (q, k, v, out, dout, lse, dq, NH, NH_kv, T, T_kv, scale)

@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 M_TILE=8 UNROLL=4 SMEM_PAD=4 VEC=4 SOFTMAX=from_lse FUSE_DS=True ROW_WARPS=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b02ca975019eea87
+// hash:          eec7a5519b19197e
 
+#include "common/attention/exact.cuh"
 #include "common/attention/row_dots.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
@@ -196,7 +197,7 @@ __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const Vi
 extern "C" __global__ void __launch_bounds__(32 * ROW_WARPS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, float* __restrict__ delta, int NH, int T)
 {
-    const RowPlace place = row_of_thread<32 * ROW_WARPS, 32>();
+    const RowPlace place = row_of_thread<32 * ROW_WARPS, 32>(NH, T);
     const float sum = dot_of_rows<HS, VEC, 32>(out, dout, place, place.t < T);
     if (place.t < T && threadIdx.x % 32 == 0) delta[place.number(NH, T)] = sum;
 }
@@ -220,11 +221,11 @@ attention_weights(View<const element, 4> q, View<const element, 4> k, const floa
     for (int i = 0; i < M_TILE; ++i) {
         const int query = place.query + at.row + i * Grid::ROWS;
         if (query >= T) continue;
-        const float log_sum = lse[static_cast<long long>(place.matrix) * T + query] * LOG2_E;
+        const float log_sum = trusted_log_sum(lse[static_cast<long long>(place.matrix) * T + query]);
 #pragma unroll
         for (int j = 0; j < PAIR_COLS; ++j) {
             const int key = place.key + at.col + j * Grid::COLS;
-            if (key < p.row_stride) p.row(query)[key] = scores.visible(query, key) ? exp2_fast(scores.base2(s[i][j]) - log_sum) : 0.0f;
+            if (key < p.row_stride) p.row(query)[key] = scores.visible(query, key) ? scores.probability(s[i][j], log_sum) : 0.0f;
         }
     }
 }
@@ -260,28 +261,45 @@ score_gradients(View<const element, 4> dout, View<const element, 4> v, float* we
 
 /// dV of BLOCK_M keys.
 extern "C" __global__ void __launch_bounds__(THREADS)
-value_gradient(float* weights, View<const element, 4> dout, View<element, 4> dv, int NH, int NH_kv, int T, int T_kv,
-               float scale)
+value_gradient(float* weights, View<const element, 4> q, View<const element, 4> k, View<const element, 4> v,
+               View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
+               View<element, 4> dv, int NH, int NH_kv, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(16) unsigned char smem[];
-    multiply_over_queries(weights, dout, dv, NH, NH_kv, Scores<CAUSAL>(T, T_kv, scale),
-                          reinterpret_cast<float*>(smem));
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    multiply_over_queries(weights, dout, dv, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
+
+    __syncthreads();  // dV is written
+    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const Place place(NH_kv);
+#pragma unroll 1
+    for (int row = threadIdx.x / 32; row < min(BLOCK_M, T_kv - place.tile * BLOCK_M); row += THREADS / 32)
+        exact.mend_key<false>(dv, place.b, place.h, place.tile * BLOCK_M + row);
 }
 
 /// dK of BLOCK_M keys.
 extern "C" __global__ void __launch_bounds__(THREADS)
-key_gradient(float* d_scores, View<const element, 4> q, View<element, 4> dk, int NH, int NH_kv, int T, int T_kv,
-             float scale)
+key_gradient(float* d_scores, View<const element, 4> q, View<const element, 4> k, View<const element, 4> v,
+             View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
+             View<element, 4> dk, int NH, int NH_kv, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(16) unsigned char smem[];
-    multiply_over_queries(d_scores, q, dk, NH, NH_kv, Scores<CAUSAL>(T, T_kv, scale),
-                          reinterpret_cast<float*>(smem));
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    multiply_over_queries(d_scores, q, dk, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
+
+    __syncthreads();  // dK is written
+    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const Place place(NH_kv);
+#pragma unroll 1
+    for (int row = threadIdx.x / 32; row < min(BLOCK_M, T_kv - place.tile * BLOCK_M); row += THREADS / 32)
+        exact.mend_key<true>(dk, place.b, place.h, place.tile * BLOCK_M + row);
 }
 
 /// dQ = dS K of BLOCK_M queries.
 extern "C" __global__ void __launch_bounds__(THREADS)
-query_gradient(float* d_scores, View<const element, 4> k, View<element, 4> dq, int NH, int NH_kv, int T, int T_kv,
-               float scale)
+query_gradient(float* d_scores, View<const element, 4> q, View<const element, 4> k, View<const element, 4> v,
+               View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
+               View<element, 4> dq, int NH, int NH_kv, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(16) unsigned char smem[];
     float* const pair_tile = reinterpret_cast<float*>(smem);
@@ -307,6 +325,12 @@ query_gradient(float* d_scores, View<const element, 4> k, View<element, 4> dq, i
                     UNROLL>(acc, pair_tile + at.row * PITCH_K, row_tile + HEAD_WIDTH * at.col);
     }
     write_rows(dq, place, query + at.row, T, acc, [](int i) { return i * Grid::ROWS; });
+
+    __syncthreads();  // dQ is written
+    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+#pragma unroll 1
+    for (int row = threadIdx.x / 32; row < min(BLOCK_M, T - query); row += THREADS / 32)
+        exact.mend_query(dq, place.b, place.h, query + row);
 }
 
 // buffer q: 3145728 fp16, input
@@ -321,9 +345,9 @@ query_gradient(float* d_scores, View<const element, 4> k, View<element, 4> dq, i
 // buffer delta: 49152 fp32, workspace
 // buffer weights: 50331648 fp32, workspace
 // buffer d_scores: 50331648 fp32, workspace
-// launch row_delta grid=(256, 12, 4) block=(128, 1, 1) smem=0 (out, dout, delta, NH, T)
+// launch row_delta grid=(12288, 1, 1) block=(128, 1, 1) smem=0 (out, dout, delta, NH, T)
 // launch attention_weights grid=(48, 16, 16) block=(128, 1, 1) smem=18432 (q, k, lse, weights, NH, NH_kv, T, T_kv, scale)
 // launch score_gradients grid=(48, 16, 16) block=(128, 1, 1) smem=18432 (dout, v, weights, delta, d_scores, NH, NH_kv, T, T_kv, scale)
-// launch value_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (weights, dout, dv, NH, NH_kv, T, T_kv, scale)
-// launch key_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (d_scores, q, dk, NH, NH_kv, T, T_kv, scale)
-// launch query_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17920 (d_scores, k, dq, NH, NH_kv, T, T_kv, scale)
+// launch value_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (weights, q, k, v, out, dout, lse, dv, NH, NH_kv, T, T_kv, scale)
+// launch key_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (d_scores, q, k, v, out, dout, lse, dk, NH, NH_kv, T, T_kv, scale)
+// launch query_gradient grid=(48, 16, 1) block=(128, 1, 1) smem=17920 (d_scores, q, k, v, out, dout, lse, dq, NH, NH_kv, T, T_kv, scale)

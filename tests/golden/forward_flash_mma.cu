@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          54e6b2dbae8b2416
+// hash:          85c08ddc58c99ce9
 
+#include "common/attention/exact.cuh"
 #include "common/attention/online_tiles.cuh"
 #include "common/attention/row_map.cuh"
 #include "common/attention/score.cuh"
@@ -50,6 +51,25 @@ constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and 
 using Tile = SharedTile<HS, true>;
 using State = OnlineTiles<M_TILES, D_TILES>;  // of the warp's rows
 
+/// What a block works on.
+struct Place {
+    int batch;
+    int head;
+    int block;  // of the head's rows
+
+    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
+    template <bool ANEW>
+    static __device__ __forceinline__ Place of_block(int heads)
+    {
+        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
+        const int index = gridDim.y - 1 - number(blockIdx.y);
+        const unsigned matrix = number(blockIdx.x);
+        const int batch = matrix / heads;
+        const int head = matrix % heads;
+        return {batch, head, index};
+    }
+};
+
 
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
@@ -62,13 +82,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     unsigned char* const k_tiles = q_tile + Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
-    const unsigned matrix = blockIdx.x;
-    const int batch = matrix / (PACK_HEADS ? NH_kv : NH);
-    const int head = matrix % (PACK_HEADS ? NH_kv : NH);
-    const int block = gridDim.y - 1 - blockIdx.y;
+    const Place place = Place::of_block<false>(PACK_HEADS ? NH_kv : NH);
+    const int batch = place.batch;
+    const int head = place.head;
     const RowMap<PACK_HEADS> map(head, group, T);
     const int head_kv = PACK_HEADS ? head : key_head(head, group_inverse);
-    const int row_begin = block * BLOCK_M;
+    const int row_begin = place.block * BLOCK_M;
     const int row_end = min(row_begin + BLOCK_M, map.count);
 
     const Scores<CAUSAL> scores(T, T_kv, scale);
@@ -151,12 +170,24 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
         state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
         const bool sees_keys = scores.keys_seen(map.query(first_row() + 8 * r)) > 0;
         factor[r] = sees_keys ? __fdividef(1.0f, state.rows[r].sum) : 0.0f;
+        if (sees_keys && fabsf(state.rows[r].maximum) > LARGEST_SCORE) factor[r] = not_a_number();
     }
     write_log_sums(lse, state, map, scores, batch, NH, first_row());
     __syncwarp();  // Q has been read; O takes its place
-    place_scaled_rows<element, Tile, WARPS_D>(warp_tile, state.o, factor, 0);
+    const bool finite = place_scaled_rows<element, Tile, WARPS_D>(warp_tile, state.o, factor, 0);
     __syncwarp();
     write_mapped_rows<Tile, 8 * ROWS, 32 * WARPS_D>(out, map, batch, warp_row(), warp_tile);
+
+    if (!__syncthreads_or(!finite)) return;
+    const Place again = Place::of_block<true>(PACK_HEADS ? NH_kv : NH);
+    const RowMap<PACK_HEADS> rows(again.head, group, T);
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, group,
+                                                     Scores<CAUSAL>(T, T_kv, scale)};
+#pragma unroll 1
+    for (int n = opaque(threadIdx.x) / 32; n < BLOCK_M; n += WARPS) {
+        const int row = again.block * BLOCK_M + n;
+        if (row < rows.count) exact.mend(out, lse, again.batch, rows.head(row), rows.query(row));
+    }
 }
 
 // buffer q: 3145728 fp16, input

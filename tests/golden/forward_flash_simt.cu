@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 THREADS=128 LANES_N=8 MIN_WARPS=12 UNROLL=2 SMEM_PAD=4 VEC=4 P_COLS=64 KV_BUFFERS=1 SKIP_MASKED=True ROW_ORDER=last_first GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          ee0c79f1a1e18cfd
+// hash:          f77d4431e19121d2
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/ptx/arithmetic.cuh"
@@ -115,7 +116,7 @@ __device__ __forceinline__ void write(const Arguments& a, const Scores<CAUSAL>& 
     for (int i = 0; i < ROWS; ++i) {
         const int row = query + i * LANES_M;
         if (row >= a.T) break;
-        if (lane_n == 0) lse[row] = rows[i].log_sum_exp();
+        if (lane_n == 0) lse[row] = scores.log_sum_exp(rows[i]);
         const bool sees_keys = scores.keys_seen(row) > 0;
         const float factor = 1.0f / rows[i].sum;
 #pragma unroll
@@ -173,6 +174,13 @@ __device__ __forceinline__ void attend(const Arguments& a, float* shared, int ba
         add_values(o, s, p_tile + row * P_ROW, place.n, v_tile + place.n * COL_WIDTH);
     }
     write(a, scores, batch, head, query_begin + row, place.n, o, rows);
+
+    __syncthreads();  // O is written
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(a.q), read_only(a.k),    read_only(a.v),
+                                                     a.NH,           a.NH / a.NH_kv, scores};
+#pragma unroll 1
+    for (int query = query_begin + threadIdx.x / 32; query < query_end; query += THREADS / 32)
+        exact.mend(a.out, a.lse, batch, head, query);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)

@@ -2,13 +2,15 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2acab95326e75272
+// hash:          72f2dc7bb44815d8
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/attention/steps.cuh"
 #include "common/ptx/async_copy.cuh"
 #include "common/ptx/ldmatrix.cuh"
+#include "common/ptx/opaque.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/shared_tile.cuh"
 #include "common/tile/tile_copy.cuh"
@@ -211,10 +213,11 @@ __device__ __forceinline__ void add_values(float (&o)[M_TILES][D_TILES][4], cons
 }
 
 /// Writes factor * O to a matrix. `row`: the thread's first, `T`: rows of the matrix.
-__device__ __forceinline__ void write_rows(const View<element, 4>& out, element* matrix, int row, int T,
+__device__ __forceinline__ bool write_rows(const View<element, 4>& out, element* matrix, int row, int T,
                                            const float (&o)[M_TILES][D_TILES][4], const float (&factor)[ROWS])
 {
     const bool vectors = allows_vectors<2>(out);
+    float zero = 0.0f;  // 0 times what is written
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         if (row + 8 * r >= T) break;
@@ -223,9 +226,28 @@ __device__ __forceinline__ void write_rows(const View<element, 4>& out, element*
         for (int d = 0; d < D_TILES; ++d) {
             const float part[2] = {o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]};
             store_row(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
+            zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
         }
     }
+    return zero == 0.0f;
 }
+
+/// What a block works on.
+struct Place {
+    int batch;
+    int head;
+    int block;  // of the head
+
+    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
+    template <bool ANEW>
+    static __device__ __forceinline__ Place of_block(int heads)
+    {
+        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
+        const int block = gridDim.y - 1 - number(blockIdx.y);
+        const unsigned matrix = number(blockIdx.x);
+        return {static_cast<int>(matrix / heads), static_cast<int>(matrix % heads), block};
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out,
@@ -236,11 +258,11 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     unsigned char* const k_tiles = q_tile + 2 * Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
-    const int batch = blockIdx.x / NH;
-    const int head = blockIdx.x % NH;
-    const int block = gridDim.y - 1 - blockIdx.y;
+    const Place place = Place::of_block<false>(NH);
+    const int batch = place.batch;
+    const int head = place.head;
     const int head_kv = head / (NH / NH_kv);
-    const int query_begin = block * BLOCK_M;
+    const int query_begin = place.block * BLOCK_M;
     const int query_end = min(query_begin + BLOCK_M, T);
 
     const Scores<CAUSAL> scores(T, T_kv, scale);
@@ -322,11 +344,22 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         const bool sees_keys = scores.keys_seen(query) > 0;
         rows[r].sum = reduce_lanes<Sum, 1, 4>(rows[r].sum);
         factor[r] = sees_keys ? 1.0f / rows[r].sum : 0.0f;
+        if (sees_keys && fabsf(rows[r].maximum) > LARGEST_SCORE) factor[r] = not_a_number();
         if (threadIdx.x % 4 == 0 && query < T)
             lse[(static_cast<long long>(batch) * NH + head) * T + query] =
-                sees_keys ? rows[r].log_sum_exp() : minus_infinity();
+                sees_keys ? scores.log_sum_exp(rows[r]) : minus_infinity();
     }
-    write_rows(out, matrix_of(out, batch, head), row0, T, o, factor);
+    const bool finite = write_rows(out, matrix_of(out, batch, head), row0, T, o, factor);
+
+    if (!__syncthreads_or(!finite)) return;
+    const Place again = Place::of_block<true>(NH);
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k),  read_only(v),
+                                                     NH,           NH / NH_kv, Scores<CAUSAL>(T, T_kv, scale)};
+#pragma unroll 1
+    for (int n = opaque(threadIdx.x) / 32; n < BLOCK_M; n += WARPS) {
+        const int query = again.block * BLOCK_M + n;
+        if (query < T) exact.mend(out, lse, again.batch, again.head, query);
+    }
 }
 
 // buffer q: 3145728 fp32, input

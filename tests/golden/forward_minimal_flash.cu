@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=2 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          f1a6a3eacf6fe122
+// hash:          2e2bf0224199854d
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/ptx/arithmetic.cuh"
@@ -107,13 +108,18 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         OnlineRow row;
         row.maximum = maxima[first_row + query];
         row.sum = sums[first_row + query];
-        lse[first_row + query] = row.log_sum_exp();
+        lse[first_row + query] = scores.log_sum_exp(row);
         const float factor = row.sum == 0.0f ? 0.0f : 1.0f / row.sum;  // a row without keys is 0
         const float* const total = totals + (first_row + query) * HS;
 #pragma unroll UNROLL
         for (int d = 0; d < HS; ++d)
             result[query * out.stride[2] + d * out.stride[3]] = from_float<element>(total[d] * factor);
     }
+
+    __syncthreads();  // O is written
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+#pragma unroll 1
+    for (int query = threadIdx.x / 32; query < T; query += THREADS / 32) exact.mend(out, lse, batch, head, query);
 }
 
 // buffer q: 3145728 fp16, input

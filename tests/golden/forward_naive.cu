@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4b6a2625b5370a73
+// hash:          6d7f2e1bf6659d26
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/ptx/arithmetic.cuh"
@@ -48,7 +49,8 @@ attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int NH, 
     const int head = blockIdx.y;
     const int query = blockIdx.x * ROW_THREADS + threadIdx.x;
     if (query >= T) return;
-    const int seen = Scores<CAUSAL>(T, T_kv, scale).keys_seen(query);
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    const int seen = scores.keys_seen(query);
     float* const row = weights + ((static_cast<long long>(batch) * NH + head) * T + query) * T_kv;
 
     OnlineRow total;
@@ -56,7 +58,7 @@ attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int NH, 
     for (int key = 0; key < seen; ++key) total.maximum = fmaxf(total.maximum, row[key]);
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) total.sum += exp2_fast(row[key] - total.origin());
-    lse[(static_cast<long long>(batch) * NH + head) * T + query] = total.log_sum_exp();
+    lse[(static_cast<long long>(batch) * NH + head) * T + query] = scores.log_sum_exp(total);
     const float factor = 1.0f / total.sum;
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) row[key] = exp2_fast(row[key] - total.origin()) * factor;
@@ -64,23 +66,37 @@ attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int NH, 
 
 /// out = weights times V.
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_output(const float* __restrict__ weights, View<element, 4> v, View<element, 4> out, int NH, int NH_kv, int T,
-                 int T_kv, float scale)
+attention_output(const float* __restrict__ weights, View<element, 4> q, View<element, 4> k, View<element, 4> v,
+                 View<element, 4> out, float* __restrict__ lse, int NH, int NH_kv, int T, int T_kv, float scale)
 {
     const int batch = blockIdx.z;
     const int head = blockIdx.y;
     const long long output = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
     const int query = output / HS;
     const int d = output % HS;
-    if (query >= T) return;
-    const int seen = Scores<CAUSAL>(T, T_kv, scale).keys_seen(query);
+    const Scores<CAUSAL> scores(T, T_kv, scale);
+    const int seen = query < T ? scores.keys_seen(query) : 0;
     const float* const row = weights + ((static_cast<long long>(batch) * NH + head) * T + query) * T_kv;
     const element* const values = matrix_of(v, batch, head / (NH / NH_kv)) + d * v.stride[3];
 
     float sum = 0.0f;
 #pragma unroll UNROLL
     for (int key = 0; key < seen; ++key) sum += row[key] * to_float(values[key * v.stride[2]]);
-    matrix_of(out, batch, head)[query * out.stride[2] + d * out.stride[3]] = from_float<element>(sum);
+    element* const result = matrix_of(out, batch, head) + query * out.stride[2] + d * out.stride[3];
+    if (query < T) *result = from_float<element>(sum);
+
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+    bool wrong = query < T && !is_finite(to_float(from_float<element>(sum)));
+#pragma unroll 1
+    while (const unsigned lanes = __ballot_sync(ALL_LANES, wrong)) {  // the outputs of a warp may lie in several rows
+        const int there = __shfl_sync(ALL_LANES, query, __ffs(lanes) - 1);
+        const bool own = query == there && query < T;
+        const double log_sum = exact.log_sum_exp(batch, head, there);
+        const double right = exact.column(batch, head, there, log_sum, own ? d : HS);
+        if (own) *result = from_float<element>(static_cast<float>(right));
+        if (own && d == 0) lse[(static_cast<long long>(batch) * NH + head) * T + query] = static_cast<float>(log_sum);
+        wrong = wrong && !own;
+    }
 }
 
 // buffer q: 3145728 fp16, input
@@ -91,4 +107,4 @@ attention_output(const float* __restrict__ weights, View<element, 4> v, View<ele
 // buffer weights: 50331648 fp32, workspace
 // launch attention_scores grid=(4096, 12, 4) block=(256, 1, 1) smem=0 (q, k, weights, NH, NH_kv, T, T_kv, scale)
 // launch attention_softmax grid=(16, 12, 4) block=(64, 1, 1) smem=0 (weights, lse, NH, T, T_kv, scale)
-// launch attention_output grid=(256, 12, 4) block=(256, 1, 1) smem=0 (weights, v, out, NH, NH_kv, T, T_kv, scale)
+// launch attention_output grid=(256, 12, 4) block=(256, 1, 1) smem=0 (weights, q, k, v, out, lse, NH, NH_kv, T, T_kv, scale)

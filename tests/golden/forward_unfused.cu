@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 LANES_N=16 UNROLL=2 SMEM_PAD=4 VEC=4 ROW_THREADS=32 ROW_UNROLL=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          45ca91f32592602b
+// hash:          270eb2b50c280868
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/ptx/arithmetic.cuh"
@@ -125,7 +126,7 @@ attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int T, i
     const float maximum = reduce_block<Max, ROW_THREADS>(total.maximum, scratch);
     total.raise(maximum);
     total.sum = reduce_block<Sum, ROW_THREADS>(total.sum, scratch);
-    if (lane == 0) lse[static_cast<long long>(head_batch) * T + query] = total.log_sum_exp();
+    if (lane == 0) lse[static_cast<long long>(head_batch) * T + query] = scores.log_sum_exp(total);
 
     const float factor = 1.0f / total.sum;
     const int written = (keys_of_block(scores, query) + BLOCK_K - 1) / BLOCK_K * BLOCK_K;  // what the output reads
@@ -136,8 +137,9 @@ attention_softmax(float* __restrict__ weights, float* __restrict__ lse, int T, i
 
 /// out = weights times V.
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_output(const float* __restrict__ weights, View<element, 4> v, View<element, 4> out, int NH, int NH_kv, int T,
-                 int T_kv, int score_row, float scale)
+attention_output(const float* __restrict__ weights, View<element, 4> q, View<element, 4> k, View<element, 4> v,
+                 View<element, 4> out, float* __restrict__ lse, int NH, int NH_kv, int T, int T_kv, int score_row,
+                 float scale)
 {
     extern __shared__ __align__(16) unsigned char smem[];
     float* const p_tile = reinterpret_cast<float*>(smem);
@@ -184,6 +186,12 @@ attention_output(const float* __restrict__ weights, View<element, 4> v, View<ele
                       vectors_out);
         }
     }
+
+    __syncthreads();  // O is written
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+#pragma unroll 1
+    for (int query = query_begin + threadIdx.x / 32; query < min(query_begin + BLOCK_M, T); query += THREADS / 32)
+        exact.mend(out, lse, batch, head, query);
 }
 
 // buffer q: 3145728 fp16, input
@@ -194,4 +202,4 @@ attention_output(const float* __restrict__ weights, View<element, 4> v, View<ele
 // buffer weights: 50331648 fp32, workspace
 // launch attention_scores grid=(48, 16, 16) block=(128, 1, 1) smem=18432 (q, k, weights, NH, NH_kv, T, T_kv, SCORE_ROW, scale)
 // launch attention_softmax grid=(12288, 1, 1) block=(128, 1, 1) smem=0 (weights, lse, T, T_kv, SCORE_ROW, scale)
-// launch attention_output grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (weights, v, out, NH, NH_kv, T, T_kv, SCORE_ROW, scale)
+// launch attention_output grid=(48, 16, 1) block=(128, 1, 1) smem=17408 (weights, q, k, v, out, lse, NH, NH_kv, T, T_kv, SCORE_ROW, scale)

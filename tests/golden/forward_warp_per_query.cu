@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: WARPS=8 QUERIES=8 BLOCK_N=64 SMEM_PAD=4 REDUCE=shuffle WEIGHTS=shared UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          c43d5b3e9e7e712b
+// hash:          d6f1e4f49d310ae2
 
+#include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/ptx/arithmetic.cuh"
@@ -175,7 +176,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         const int query = first + i;
         if (query >= T) continue;
         if (lane == 0)
-            lse[(static_cast<long long>(batch) * NH + head) * T + query] = rows[i].log_sum_exp();
+            lse[(static_cast<long long>(batch) * NH + head) * T + query] = scores.log_sum_exp(rows[i]);
         const float factor = rows[i].sum == 0.0f ? 0.0f : 1.0f / rows[i].sum;  // a row without keys is 0
 #pragma unroll
         for (int c = 0; c < COLS; ++c) {
@@ -183,6 +184,11 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
             if (d < HS) result[query * out.stride[2] + d * out.stride[3]] = from_float<element>(o[i][c] * factor);
         }
     }
+
+    __syncwarp();  // the warp's rows of O are written
+    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+#pragma unroll 1
+    for (int query = first; query < min(first + QUERIES, T); ++query) exact.mend(out, lse, batch, head, query);
 }
 
 // buffer q: 3145728 fp16, input

@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=128 BLOCK_K=64 WARPS_M=2 WARPS_N=2 STAGES=2 TILES_EACH=8 SWIZZLE=True MIN_BLOCKS=2 EPILOGUE=shared STORES=cached REVERSE=False GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          33f09afc7db81695
+// hash:          91d4c3d59a5eb189
 
+#include "common/matmul/exact_product.cuh"
 #include "common/matmul/matrix_tiles.cuh"
 #include "common/matmul/triangle.cuh"
 #include "common/ptx/ldmatrix.cuh"
@@ -167,6 +168,9 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
 #pragma unroll 1
     for (int tile = tiles_wanted; tile < tiles; ++tile)
         result.write_zeros(row_begin + warp_row, col_begin + tile * BLOCK_N + warp_col);
+
+    mend_product<TRIANGLE, THREADS>(a, b, c, batch, head, b_head, row_begin, row_end - row_begin, col_begin,
+                                    min(BLOCK_N * TILES_EACH, N - col_begin), M, K, alpha);
 }
 
 // buffer a: 3145728 fp16, input

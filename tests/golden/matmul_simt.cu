@@ -2,8 +2,9 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=64 BLOCK_K=16 M_TILE=8 N_TILE=8 STAGES=2 UNROLL=8 SMEM_PAD=4 VEC=4 MIN_BLOCKS=2 STORES=cached GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          091b933ef6e31c2c
+// hash:          74a32bc386357b6c
 
+#include "common/matmul/exact_product.cuh"
 #include "common/matmul/triangle.cuh"
 #include "common/tile/row_access.cuh"
 #include "common/tile/staged.cuh"
@@ -174,6 +175,9 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
             write_part<STORES>(result + row * c.stride[2], c.stride[3], col, N, part, vectors_c);
         }
     }
+
+    mend_product<TRIANGLE, THREADS>(a, b, c, batch, head, b_head, row_begin, row_end - row_begin, col_begin,
+                                    min(BLOCK_N, N - col_begin), M, K, alpha);
 }
 
 // buffer a: 3145728 fp16, input

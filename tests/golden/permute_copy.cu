@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 HS=64 dtype=fp16 source=bthd target=bhtd
 // configuration: THREADS=256 VEC=8 EACH=2 LOADS=streaming STORES=cached GRID_MAP=x=chunks,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          037e2b69fcacc135
+// hash:          0b18fefd944d06c0
 
 #include "common/tile/row_access.cuh"
 #include "common/types.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=32 COLUMNS=8 TILE=1024 PRODUCTS=True UNROLL=4 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0bd7822cd1cfa929
+// hash:          752905d029fd6f38
 
 #include "common/attention/score.cuh"
 #include "common/types.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: LANES=32 THREADS=128 ROWS_EACH=1 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=16 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          df04537a9f2df697
+// hash:          9a1f64d64d10fa34
 
 #include "common/attention/score.cuh"
 #include "common/tile/row_access.cuh"

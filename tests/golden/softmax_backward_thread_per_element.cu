@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=32 THREAD=column PARALLEL=matrices UNROLL=1 GRID_MAP=x=threads,y=others,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b76ebb6f9e5f6cb1
+// hash:          f2923dbba3ad0cac
 
 #include "common/attention/score.cuh"
 #include "common/tile/row_access.cuh"

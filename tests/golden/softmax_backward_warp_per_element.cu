@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: LANES=32 COLUMNS=8 ROWS_EACH=64 THREADS=256 REDUCE=cooperative_groups UNROLL=4 DIAGONAL=split REVERSE=True GRID_MAP=x=columns,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          fbb4fc2333bf15f1
+// hash:          272df851e1de7158
 
 #include "common/attention/score.cuh"
 #include "common/tile/row_access.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=128 ROWS=1 REDUCE=shuffle KEEP=shared PASSES=three VEC=8 UNROLL=2 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0b13fc4805271e8c
+// hash:          ead3cc8a72fc3177
 
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"

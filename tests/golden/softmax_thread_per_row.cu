@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: THREADS=64 PASSES=online STAGED=33 columns UNROLL=4 LOADS=cached STORES=cached REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          c73a30711111366b
+// hash:          394c31c70d75e9ca
 
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 T=1024 T_kv=1024 dtype=fp16 causal=1 scale=0.125
 // configuration: LANES=32 THREADS=128 REGISTERS=32 REDUCE=shuffle VEC=8 UNROLL=1 LOADS=cached STORES=cached MIN_WARPS=24 REVERSE=True GRID_MAP=x=rows,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          c8e7426bf17d2829
+// hash:          29092e7bb0414353
 
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"

@@ -1,7 +1,6 @@
 """Exported files built with nvcc and run on the GPU: right kernels pass, wrong ones fail."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ import pytest
 
 from autotune.answers.best import Best
 from autotune.answers.export_text import export_text
-from autotune.compilers.toolchain import find_nvcc
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
 from autotune.gpus.present import present_gpu
 from autotune.ops.registry import get_op
+from tests.gpu.exported import run
 
 pytestmark = pytest.mark.gpu
 GPU = present_gpu()
@@ -40,18 +39,8 @@ def exported(template: Template, fields: dict[str, Any]) -> str:
     if template.why_unsupported(problem, GPU) is not None:
         pytest.skip("the family does not support it")
     space = Space(template, problem, GPU)
-    found = Best("default", "none", None, problem, GPU, space.candidate(space.default()), template=template)
+    found = Best("default", "none", None, problem, GPU, space.candidate(space.default()), template)
     return export_text(found, "exported.cu", main=True)
-
-
-def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    (folder / "exported.cu").write_text(text)
-    compile_line = re.search(r"^// compile: +nvcc (.*)$", text, re.MULTILINE)
-    assert compile_line is not None
-    build = [str(find_nvcc().path), *compile_line[1].split()]
-    done = subprocess.run(build, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return subprocess.run([folder / "exported"], capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.parametrize("template", list(families()), ids=lambda t: f"{t.op}-{t.name}")

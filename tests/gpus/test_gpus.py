@@ -174,8 +174,11 @@ def test_the_page_of_gpus_is_up_to_date() -> None:
     assert (resource_root("templates").parent / "docs" / "gpus.md").read_text() == page()
 
 
-def test_gpus_are_listed_without_a_database(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["list", "gpus", "--db", "/nowhere/at/all.db"]) == 0
+def test_gpus_are_listed_without_a_database(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_DB", "/nowhere/at/all.db")
+    assert run(["list", "gpus"]) == 0
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[1:]] == [spec.name for spec in gpus()]
     assert run(["list", "gpus", "--json"]) == 0

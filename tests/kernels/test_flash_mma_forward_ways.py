@@ -11,8 +11,8 @@ from autotune.core.problem import Problem
 from autotune.core.values import Config
 from autotune.families.space import Space
 from tests.kernels.attention_cases import SPEC, Judge
+from tests.kernels.forward_runs import Run, agree, place
 from tests.kernels.test_flash_mma_forward import FAMILY, FORWARD, judge
-from tests.kernels.test_forward_kernels import Run, agree, place
 
 __all__ = ["judge"]  # a fixture
 

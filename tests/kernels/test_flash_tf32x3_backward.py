@@ -1,4 +1,4 @@
-"""The fp32 tensor core family of the backward pass on the emulator: hard shapes, layouts, strides, its parameters."""
+"""What the fp32 tensor core family of the backward pass does in its own way, on the emulator."""
 
 from functools import partial
 
@@ -7,67 +7,20 @@ import pytest
 
 from autotune.compilers.cache import BuildCache
 from autotune.core.outcome import Outcome
-from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
-from tests.kernels.attention_cases import (
-    CASES,
-    SPEC,
-    AttentionCase,
-    Judge,
-    assert_no_bank_conflicts,
-    covering,
-    traced,
-    verdict,
-)
-from tests.kernels.test_backward_kernels import (
-    BACKWARD,
-    GRADIENTS,
-    agree,
-    default,
-    far_apart,
-    inputs_of,
-    odd_views,
-    one_dout,
-    repeats_itself,
-    run,
-)
+from tests.kernels.attention_cases import SPEC, Judge, assert_no_bank_conflicts, traced, verdict
+from tests.kernels.backward_runs import BACKWARD, GRADIENTS, default, inputs_of, run
 
 FAMILY = find_template("backward", "flash_tf32x3")
 HEAD_SIZES = (32, 64, 96, 128)
-WAYS = ("in_place", "separate")
-"""Of accumulating dQ."""
 
 
 @pytest.fixture(scope="module")
 def judge(cache: BuildCache) -> Judge:
     return partial(verdict, FAMILY, cache=cache)
-
-
-def ways_of(problem: Problem) -> list[dict[str, Value]]:
-    """The default configuration, once for each way of accumulating dQ."""
-    configs = [default(FAMILY, problem, DQ_ACCUMULATE=way) for way in WAYS]
-    assert all(Space(FAMILY, problem, SPEC).contains(config) for config in configs)
-    return configs
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_every_case_is_right(case: AttentionCase, judge: Judge) -> None:
-    problem = case.fitted("backward", ("fp32",), HEAD_SIZES)
-    ways = ways_of(problem) if problem["HS"] == 64 and problem["causal"] else [default(FAMILY, problem)]
-    for config in ways:
-        found = judge(problem, config)
-        assert (found.outcome, found.message) == (Outcome.OK, ""), config
-
-
-def test_every_parameter_value_is_right(judge: Judge) -> None:
-    """Random configurations until each value of each parameter has been used, on lengths that no tile divides."""
-    problem = BACKWARD.problem(B=1, NH=3, NH_kv=1, T=113, T_kv=203, HS=32, dtype="fp32", causal=True)
-    for config in covering(Space(FAMILY, problem, SPEC), seed=3):
-        found = judge(problem, config)
-        assert (found.outcome, found.message) == (Outcome.OK, ""), config
 
 
 @pytest.mark.parametrize(("HS", "causal"), [(64, True), (96, True), (128, False)])
@@ -89,44 +42,6 @@ def test_order_where_rows_see_no_key(changes: dict[str, Value], judge: Judge) ->
     for T, T_kv in ((203, 113), (300, 20), (64, 160)):
         found = judge(problem.replace(T=T, T_kv=T_kv), config)
         assert (found.outcome, found.message) == (Outcome.OK, ""), (T, T_kv)
-
-
-def test_rows_without_a_key_have_no_gradient(cache: BuildCache) -> None:
-    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=203, T_kv=70, HS=64, dtype="fp32", causal=True)
-    for config in ways_of(problem):
-        got = run(FAMILY, problem, config, inputs_of(problem, 2), {}, cache)
-        assert (got["dq"][:, :, : 203 - 70] == 0).all()
-        assert all(np.isfinite(got[name]).all() for name in GRADIENTS)
-        assert (got["dq"][:, :, 203 - 69 :] != 0).any(axis=-1).all()
-
-
-def test_odd_strides(cache: BuildCache) -> None:
-    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
-    inputs = inputs_of(problem, 2)
-    for config in ways_of(problem):
-        agree(run(FAMILY, problem, config, inputs, odd_views(inputs), cache), problem, inputs)
-
-
-def test_dout_of_zero_strides(cache: BuildCache) -> None:
-    problem = BACKWARD.problem(B=2, NH=2, NH_kv=1, T=37, T_kv=50, HS=64, dtype="fp32", causal=True)
-    inputs, views = one_dout(inputs_of(problem, 3))
-    agree(run(FAMILY, problem, default(FAMILY, problem), inputs, views, cache), problem, inputs)
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_nan_beyond_the_valid_rows_does_not_leak(causal: bool, cache: BuildCache) -> None:
-    """Rows between one head's last and the next head's first hold NaN; `place` fills them so."""
-    problem = BACKWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=causal)
-    inputs = inputs_of(problem, 4)
-    views = far_apart(inputs, 260)  # room for two of the largest tiles
-    for config in ways_of(problem):
-        agree(run(FAMILY, problem, config, inputs, views, cache), problem, inputs)
-
-
-def test_the_way_without_atomics_repeats_itself_to_the_bit(cache: BuildCache) -> None:
-    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=150, HS=64, dtype="fp32", causal=True)
-    claims = [repeats_itself(FAMILY, problem, config, cache) for config in ways_of(problem)]
-    assert claims == [False, True]
 
 
 def test_products_keep_what_tf32_alone_loses(cache: BuildCache) -> None:

@@ -1,4 +1,4 @@
-"""The fp32 tensor core family of the forward pass on the emulator: hard shapes, layouts, strides, its parameters."""
+"""What the fp32 tensor core family of the forward pass does in its own way, on the emulator."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,18 +20,7 @@ from autotune.families.template import find_template
 from autotune.gpus.known import gpu
 from autotune.ops.expected import expect
 from autotune.ops.registry import get_op
-from tests.kernels.attention_cases import CASES, SPEC, AttentionCase, Judge, covering, traced, verdict
-from tests.kernels.test_forward_kernels import (
-    Run,
-    agree,
-    assert_it_repeats_itself,
-    far_apart,
-    odd_inputs,
-    odd_outputs,
-    packed,
-    steep,
-    stored_once,
-)
+from tests.kernels.attention_cases import SPEC, Judge, traced, verdict
 
 FORWARD = get_op("forward")
 FAMILY = find_template("forward", "flash_tf32x3")
@@ -47,26 +36,11 @@ def default(problem: Problem) -> dict[str, Any]:
     return dict(Space(FAMILY, problem, SPEC).default())
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_every_case_is_right(case: AttentionCase, judge: Judge) -> None:
-    problem = case.fitted("forward", ("fp32",), HEAD_SIZES)
-    found = judge(problem, default(problem))
-    assert (found.outcome, found.message) == (Outcome.OK, "")
-
-
 @pytest.mark.parametrize("HS", [96, 192, 256])
 def test_every_head_size_is_right(HS: int, judge: Judge) -> None:
     problem = FORWARD.problem(B=1, NH=1, T=70, T_kv=150, HS=HS, dtype="fp32", causal=HS != 192)
     found = judge(problem, default(problem))
     assert (found.outcome, found.message) == (Outcome.OK, "")
-
-
-def test_every_parameter_value_is_right(judge: Judge) -> None:
-    """Random configurations until each value of each parameter has been used, on lengths that no tile divides."""
-    problem = FORWARD.problem(B=1, NH=3, NH_kv=1, T=113, T_kv=203, HS=32, dtype="fp32", causal=True)
-    for config in covering(Space(FAMILY, problem, SPEC), seed=3):
-        found = judge(problem, config)
-        assert (found.outcome, found.message) == (Outcome.OK, ""), config
 
 
 @pytest.mark.parametrize(("HS", "causal"), [(64, True), (128, False)])
@@ -99,41 +73,6 @@ def test_supports() -> None:
     for refused in ({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "fp32", "HS": 80}):
         assert FAMILY.why_unsupported(FORWARD.problem(**refused), SPEC) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp32"), gpu("t4")) is not None
-
-
-@pytest.fixture(scope="module")
-def odd(cache: BuildCache) -> Run:
-    return Run(FAMILY, FORWARD.problem(B=2, NH=2, NH_kv=2, T=37, T_kv=50, HS=64, dtype="fp32", causal=True), cache)
-
-
-def test_odd_strides(odd: Run) -> None:
-    inputs = FORWARD.inputs(odd.problem, seed=2)
-    for out in odd_outputs(np.float32):
-        agree(odd({**odd_inputs(inputs), "out": out}), odd.reference(inputs), tolerance=1e-5)
-
-
-def test_zero_strides(odd: Run) -> None:
-    inputs, views = stored_once(FORWARD.inputs(odd.problem, seed=2))
-    agree(odd(views), odd.reference(inputs), tolerance=1e-5)
-
-
-@pytest.mark.parametrize("aligned", [True, False])
-def test_nan_beyond_the_valid_rows_does_not_leak(aligned: bool, odd: Run) -> None:
-    """By chunks and by elements; room for more than a tile beyond the last row."""
-    inputs = FORWARD.inputs(odd.problem, seed=4)
-    views = far_apart(inputs, 150, offset=int(not aligned))
-    agree(odd(views), odd.reference(inputs), tolerance=1e-5)
-
-
-def test_large_scores_are_stable(odd: Run) -> None:
-    """Known to a thousandth."""
-    inputs = steep(FORWARD.inputs(odd.problem, seed=5))
-    views = {name: packed(array) for name, array in inputs.items()}
-    agree(odd(views), odd.reference(inputs), tolerance=1e-3)
-
-
-def test_repeated_runs_agree_to_the_bit(odd: Run) -> None:
-    assert_it_repeats_itself(odd)
 
 
 LEFT_OUT = {

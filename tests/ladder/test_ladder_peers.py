@@ -50,7 +50,7 @@ def test_products(layout: str) -> None:
 def fake_torch(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """A module `torch` with this text, which other processes find first."""
     (folder / "torch.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_the_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

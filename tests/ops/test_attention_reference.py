@@ -22,7 +22,7 @@ def plain(inputs: Arrays, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     for b, h, i in np.ndindex(B, NH, T):
         keys = min(T_kv, i + 1 + T_kv - T) if problem["causal"] else T_kv
         if keys > 0:
-            scores = k[b, h // group, :keys] @ q[b, h, i] / np.sqrt(HS)
+            scores = k[b, h // group, :keys] @ q[b, h, i] * float(np.float32(1 / np.sqrt(HS)))
             weights = np.exp(scores - scores.max())
             out[b, h, i] = weights @ v[b, h // group, :keys] / weights.sum()
             lse[b, h, i] = scores.max() + np.log(weights.sum())
@@ -166,9 +166,12 @@ def test_noise_covers_what_cancels_where_a_query_sees_one_key() -> None:
     dp = np.einsum("bhid,bhjd->bhij", inputs["dout"], inputs["v"], dtype=np.float32)[..., 0]
     delta = sum(inputs["dout"][..., i] * inputs["out"][..., i] for i in range(64))
     ds = np.abs(dp - delta).astype(np.float64) * problem_scale(problem)
-    noise = BACKWARD.noise(problem, inputs)
-    assert 0 < np.abs(ds[..., None] * inputs["k"][:, :, :1]).max() <= noise["dq"] < 1e-4
-    assert np.abs((ds[..., None] * inputs["q"]).sum(axis=2)).max() <= noise["dk"] < 1e-3
+    noise = {name: scale.noise for name, scale in BACKWARD.row_scales(problem, inputs).items()}
+    assert ds.max() > 0
+    assert (np.abs(ds[..., None] * inputs["k"][:, :, :1]).max(axis=-1) <= noise["dq"]).all()
+    assert noise["dq"].max() < 3e-4
+    assert (np.abs((ds[..., None] * inputs["q"]).sum(axis=2)).max(axis=-1) <= noise["dk"][..., 0]).all()
+    assert noise["dk"].max() < 2e-3
 
 
 def problem_scale(problem: Problem) -> float:

@@ -189,7 +189,7 @@ def test_a_gradient_that_cancels_has_room_for_rounding() -> None:
         ("matmul", {"layout": "bthd"}, "layout='bthd' is not one of nn, nt, tn, tt"),
         ("matmul", {"alpha": float("inf")}, "alpha=inf is not a finite number"),
         ("matmul", {"alpha": True}, "alpha=True is not a finite number"),
-        ("matmul", {"group": 5}, "NH=12 is not a multiple of group=5"),
+        ("matmul", {"group": 5}, "NH=12 is not divisible by group=5"),
         ("matmul", {"dtype": "fp16", "arithmetic": "tf32"}, "arithmetic=tf32 goes with dtype=fp32, not fp16"),
         ("softmax", {"scale": "wide"}, "scale='wide' is not a finite number"),
         ("softmax", {"T_kv": 0}, "T_kv=0 must be at least 1"),

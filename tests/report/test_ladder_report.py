@@ -12,7 +12,8 @@ import pytest
 from autotune.cli.main import run
 from autotune.core.errors import UsageError
 from autotune.ladder.climbed import least_ms
-from autotune.report.ladder import check_plot, shared_lines, summary_lines, table_columns, table_rows, write_plot
+from autotune.report.ladder import shared_lines, summary_lines, table_columns, table_rows, write_plot
+from autotune.report.pictures import check_plot
 from tests.ladder.ladder_doubles import GRADIENT, H200, PRODUCT, climbed
 
 

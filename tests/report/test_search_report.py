@@ -12,6 +12,8 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
+from autotune.core.words import clock, number
+from autotune.families.template import find_template
 from autotune.families.traits import Traits
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
@@ -27,7 +29,6 @@ from autotune.report.results import (
     table_columns,
     table_rows,
 )
-from autotune.report.words import clock, number
 from autotune.tuning import summary
 from autotune.tuning.evaluator import Load
 from autotune.tuning.events import Progress
@@ -168,6 +169,7 @@ def test_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_better_answer_of_the_next_command_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = find_template("forward", "flash_simt")
     forward, asked, mine = get_op("forward"), Asked(templates=["tiled"], db="here.db"), result()
     assert mine.best is not None
     calls: list[object] = []
@@ -175,7 +177,7 @@ def test_a_better_answer_of_the_next_command_is_said(monkeypatch: pytest.MonkeyP
     def answers(candidate: Candidate) -> None:
         def look_up(op: str, **given: object) -> Best:
             calls.append((op, given["device"], given["db"], given["template"], given["T"]))
-            return Best("exact", "estimated", 0.25, PROBLEM, gpu("h200"), candidate, found=PROBLEM)
+            return Best("exact", "estimated", 0.25, PROBLEM, gpu("h200"), candidate, family, found=PROBLEM)
 
         monkeypatch.setattr(results, "best", look_up)
 

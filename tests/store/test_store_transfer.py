@@ -3,19 +3,21 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.core.errors import UsageError
+from autotune.core.measurement import Version
 from autotune.core.outcome import Outcome
 from autotune.store import Store, open_store
 from autotune.store.json_lines import parse_line
 from autotune.store.line_files import read_lines
 from autotune.store.shipped import load_winners, shipped_winners
 from autotune.store.transfer import export_file, import_file
-from tests.store.store_records import BACKWARD, CPU_H200, FORWARD, H200, SOURCE, candidate, failed, ok, wrong
+from tests.store.store_records import BACKWARD, CPU_H200, FORWARD, H200, HASH, SOURCE, candidate, failed, ok, wrong
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.record(H200, FORWARD, candidate(100 + i), "", failed(outcome))
         store.record(H200, FORWARD, candidate(50), SOURCE, wrong())
         for i, ms in enumerate([1.0, 1.1]):
-            store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms))
+            store.record(H200, FORWARD, candidate(i), SOURCE, replace(ok(ms), machine_code=f"{i}f" * 16))
         finals = [(0, 1.3), (1, 1.2)]
         *_, final = (store.record(H200, FORWARD, candidate(i), SOURCE, ok(ms), stage="final") for i, ms in finals)
         store.name_winner(final)
@@ -58,6 +60,24 @@ def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Pa
         winners = [(w.record.problem, w.record.measurement.ms, w.record.stage) for w in other.winners()]
     assert winners == [(BACKWARD, 9.0, "trial"), (FORWARD, 1.2, "final")]
     assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_lines_of_older_versions_are_sound(file: Path, tmp_path: Path) -> None:
+    """They do not tell the machine code; what is known of it is kept beside them."""
+    for number in range(1, 15):
+        for name in ("machine_code", "measured_as"):
+            _change(file, number, _drop("measurement", name))
+    with open_store(tmp_path / "b.db") as other:
+        assert import_file(other, file).added == 12
+        assert {record.measurement.machine_code for record in other.measurements(stage=None)} == {None}
+        first = Version(HASH, SOURCE)
+        renewed = replace(ok(1.0), machine_code="cd" * 16, measured_as=first)
+        other.record(H200, FORWARD, candidate(200), SOURCE, renewed)
+        export_file(other, tmp_path / "again.jsonl")
+    found = {
+        (line.measurement.machine_code, line.measurement.measured_as) for line in read_lines(tmp_path / "again.jsonl")
+    }
+    assert found == {(None, None), ("cd" * 16, first)}
 
 
 def test_a_second_import_adds_nothing(store: Store, file: Path, tmp_path: Path) -> None:
@@ -139,6 +159,10 @@ def _drop(*keys: str) -> Any:
         (_set("measurement", "build_seconds", to={"$float": "nan"}), "build_seconds=nan"),
         (_set("measurement", "verification", "checks", to=[]), "its verification did not pass"),
         (_set("measurement", "environment", to={"driver": 570}), "the environment holds something else than texts"),
+        (_set("measurement", "machine_code", to="SASS"), "machine_code 'SASS' is not a hash"),
+        (_set("measurement", "machine_code", to=17), "machine_code 17 is not a hash"),
+        (_set("measurement", "measured_as", to={"template_hash": HASH}), "source_hash"),
+        (_set("measurement", "measured_as", to={"template_hash": HASH, "source_hash": ""}), "measured_as '' is not"),
         (_drop("candidate", "template_hash"), "the candidate lacks template_hash"),
         (_set("candidate", "template_hash", to="of course"), "template_hash 'of course' is not a hash"),
         (_set("candidate", "config", to={"BLOCK_M": [64]}), r"BLOCK_M=\[64\] in the configuration is not a value"),

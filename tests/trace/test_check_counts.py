@@ -10,7 +10,7 @@ from tests.trace.tracing import line_of, trace
 
 CODE = r"""
 #include <cuda_fp16.h>
-#include "cuda_pipeline.h"
+#include <cuda_pipeline.h>
 
 extern "C" __global__ void strided(const float* x, float* y, int stride)
 {

@@ -58,6 +58,9 @@ def test_the_same_command_goes_on_and_then_has_nothing_to_do(capsys: Capture) ->
     assert data["kind"] == data["best"]["measurement"]["timing"]["kind"] == "estimated"
     with open_store() as store:
         records = list(store.measurements())
+    codes = [record.measurement.machine_code for record in records]
+    assert all(code is not None and len(code) == 32 for code in codes)
+    assert len(set(codes)) > 1
     assert len({record.candidate for record in records}) == len(records) == 4
 
 

@@ -84,7 +84,11 @@ def test_a_space_without_configurations_says_why() -> None:
 
 def test_the_device_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device(None, None) == choose_device("cpu", None) == CpuOpener(gpu("h200"))
-    assert choose_device(None, "a100") == CpuOpener(gpu("a100"))
+    assert choose_device(None, "a100") == choose_device("cpu:a100", None) == CpuOpener(gpu("a100"))
+    with pytest.raises(UsageError, match="leave out --target h200"):
+        choose_device("cpu:a100", "h200")
+    with pytest.raises(UsageError, match="no search runs on 'replay:a100'"):
+        choose_device("replay:a100", None)
     for name in ("cuda", "cuda:1", "h200"):
         with pytest.raises(DeviceMissing, match="--device cpu"):
             choose_device(name, None)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,13 @@ from tests.search_doubles import IDENTITY, PROBLEM
 ROOT = Path(__file__).parents[2]
 
 
-def start(folder: Path, trials: int, seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.interrupted_search", folder / "db.sqlite", folder / "log"]
+Search = subprocess.Popen[str]
+
+
+def start(folder: Path, trials: int, seconds: float, *go: Path) -> Search:
+    command = [sys.executable, "-m", "tests.interrupted_search", folder / "db.sqlite", folder / "log", trials, seconds]
     return subprocess.Popen(
-        [*map(str, command), str(trials), str(seconds)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [*map(str, command), *map(str, go)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -30,10 +30,10 @@ def evaluated(folder: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def wait_for(folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(evaluated(folder)) < count:
-        assert time.monotonic() < deadline
+def wait_for(happened: Callable[[], bool], *searches: Search) -> None:
+    """For as long as it takes, while they run."""
+    while not happened():
+        assert all(search.poll() is None for search in searches), [search.communicate() for search in searches]
         time.sleep(0.01)
 
 
@@ -45,7 +45,7 @@ def recorded(folder: Path) -> list[str]:
 @pytest.mark.parametrize("after", [1, 6])
 def test_a_killed_search_goes_on_and_repeats_nothing(tmp_path: Path, after: int) -> None:
     first = start(tmp_path, 20, 0.02)
-    wait_for(tmp_path, after)
+    wait_for(lambda: len(evaluated(tmp_path)) >= after, first)
     first.send_signal(signal.SIGKILL)
     first.communicate()
     kept, done = recorded(tmp_path), evaluated(tmp_path)
@@ -60,10 +60,12 @@ def test_a_killed_search_goes_on_and_repeats_nothing(tmp_path: Path, after: int)
     assert len(evaluated(tmp_path)) == len(done) + len(again)
 
 
-def test_ctrl_c_once_finishes_with_the_best_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_once_finishes_with_the_best_so_far(tmp_path: Path, number: signal.Signals) -> None:
+    """As do schedulers, containers and a terminal that is closed."""
     search = start(tmp_path, 90, 0.1)
-    wait_for(tmp_path, 4)
-    search.send_signal(signal.SIGINT)
+    wait_for(lambda: len(evaluated(tmp_path)) >= 4, search)
+    search.send_signal(number)
     output, errors = search.communicate(timeout=60)
     assert search.returncode == 0, errors
     stopped, _, winner = output.split()
@@ -78,21 +80,22 @@ def test_ctrl_c_once_finishes_with_the_best_so_far(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_stops_at_once(tmp_path: Path) -> None:
-    search = start(tmp_path, 90, 3.0)
-    time.sleep(2.0)
-    begun = time.monotonic()
-    search.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    search.send_signal(signal.SIGINT)
-    _, errors = search.communicate(timeout=60)
+    """In the midst of an evaluation that never ends by itself."""
+    search = start(tmp_path, 90, float("inf"))
+    for marker in ("log.begun", "log.interrupted"):
+        wait_for((tmp_path / marker).exists, search)
+        search.send_signal(signal.SIGINT)
+    _, errors = search.communicate(timeout=120)
     assert "KeyboardInterrupt" in errors
     assert search.returncode != 0
-    assert time.monotonic() - begun < 30
-    assert len(recorded(tmp_path)) <= 1
+    assert recorded(tmp_path) == []
 
 
 def test_searches_that_run_at_once_share_the_work(tmp_path: Path) -> None:
-    searches = [start(tmp_path, 100, 0.02) for _ in range(2)]
+    go = tmp_path / "go"
+    searches = [start(tmp_path, 100, 0.0, go) for _ in range(2)]
+    wait_for(lambda: len(list(tmp_path.glob("log.ready-*"))) == 2, *searches)
+    go.touch()
     outputs = [search.communicate(timeout=120) for search in searches]
     assert all(output.split()[0] == "exhausted" or output.split()[0] == "trials" for output, _ in outputs), outputs
     assert len(evaluated(tmp_path)) == 100

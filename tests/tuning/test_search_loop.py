@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import KernelResources, Measurement
+from autotune.core.measurement import KernelResources, Measurement, Timing
+from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
 from autotune.core.outcome import Outcome
 from autotune.core.values import Value
+from autotune.estimate.fallback import METHOD as FALLBACK
+from autotune.estimate.model import METHOD
+from autotune.gpus.identity import DeviceIdentity
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
-from autotune.tuning.ledger import costs
+from autotune.tuning.ledger import Entry, costs
 from autotune.tuning.samplers import SAMPLERS
 from autotune.tuning.session import Options, Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, failed, family, run, store, took
@@ -227,6 +231,52 @@ def test_the_evaluator_is_told_the_best(tmp_path: Path) -> None:
         evaluator = FunctionEvaluator(bowl)
         run(engine([family(X=range(8), Y=range(4))], evaluator, Records(db, IDENTITY, PROBLEM)))
     assert evaluator.best_ms == 1.0
+
+
+def uncounted(ms: float) -> Measurement:
+    timing = Timing("estimated", ms, ms, ms, ms, 0, FALLBACK)
+    return replace(took(ms), timing=timing, environment={"driver": UNCOUNTED_DRIVER})
+
+
+def counted(ms: float) -> Measurement:
+    timing = Timing("estimated", ms, ms, ms, ms, 0, METHOD)
+    return replace(took(ms), timing=timing, environment={"driver": DRIVER})
+
+
+def test_estimates_of_uncounted_work_compete_with_none_that_is_counted(tmp_path: Path) -> None:
+    """However fast they claim to be, whenever they come: in the search, in the database, in the next search."""
+    device = DeviceIdentity("cpu", IDENTITY.spec)
+    space = family(X=range(6))
+
+    def measure(candidate: Candidate) -> Measurement:
+        x = int(candidate.config["X"])
+        return uncounted(0.001 * (x + 1)) if x % 2 == 0 else counted(10.0 - x)
+
+    for resumed in (0, 6):
+        with store(tmp_path) as db:
+            records, evaluator = Records(db, device, PROBLEM, driver=DRIVER), FunctionEvaluator(measure)
+            families, options = Families([space]), Options(sampler="grid")
+            findings = Session(
+                families, records, evaluator, Clock(Budget(None, None)), options, estimated=True
+            ).run()  # fmt: skip
+            assert [entry.candidate.config["X"] for entry in findings.ranked] == [5, 3, 1, 0, 2, 4]
+            assert findings.resumed == resumed
+            assert len(evaluator.asked) == 6 - resumed
+            assert evaluator.best_ms == 5.0  # nothing is given up because of a figure that was not counted
+            winner = db.winner(PROBLEM, device.name)
+            assert winner is not None
+            assert winner.record.candidate.config["X"] == 5
+            assert [record.candidate.config["X"] for record in db.trials(fastest=True)] == [5, 3, 1, 0, 2, 4]
+
+
+def test_what_was_not_counted_tells_the_sampler_nothing() -> None:
+    candidate = family(X=range(2)).candidate({"X": 1})
+    assert Entry(candidate, counted(2.0), "", 1).value == math.log(2.0)
+    assert Entry(candidate, uncounted(0.5), "", 2).value is None
+    pruned = replace(uncounted(0.5), outcome=Outcome.PRUNED)
+    assert Entry(candidate, pruned, "", 3).value is None
+    timings = [measurement.timing for measurement in (counted(1.0), uncounted(1.0), took(1.0))]
+    assert [timing and timing.label for timing in timings] == ["estimated", "estimated, not counted", "measured"]
 
 
 def test_what_costs_a_trial() -> None:

@@ -1,12 +1,16 @@
 """A search begins with what won for problems nearby."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.core.candidate import Candidate
 from autotune.core.problem import Problem
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
 from autotune.store import Store, open_store
+from autotune.store.shipped import shipped_winners
 from autotune.tuning import neighbours as module
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
@@ -24,8 +28,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return open_store(tmp_path / "near.db")
 
 
-def won(store: Store, problem: Problem, candidate: Candidate, ms: float = 1.0) -> None:
-    store.record(IDENTITY, problem, candidate, "hash", took(ms))
+def won(store: Store, problem: Problem, candidate: Candidate, ms: float = 1.0, on: DeviceIdentity = IDENTITY) -> None:
+    store.record(on, problem, candidate, "hash", took(ms))
 
 
 def test_nearest_first_and_alike_problems_before_others(store: Store) -> None:
@@ -77,3 +81,38 @@ def test_other_masks_and_16_bit_types_help_where_winners_are_few(store: Store) -
         won(store, PROBLEM.replace(T=T, T_kv=T), VALID[3 if T == 128 else 2])
     found = neighbours(Records(store, IDENTITY, PROBLEM), Families([FAMILY]), EXACT)
     assert found == (VALID[3], VALID[2], VALID[0])
+
+
+H100, A100 = DeviceIdentity("cuda", gpu("h100")), DeviceIdentity("cuda", gpu("a100"))
+assert H100.spec.arch == IDENTITY.spec.arch != A100.spec.arch
+
+
+def test_other_gpus_of_the_architecture_help_where_winners_are_few(store: Store) -> None:
+    """Those of the same problems before this GPU's of other masks; other architectures never."""
+    won(store, PROBLEM, VALID[0], on=A100)
+    won(store, PROBLEM, VALID[3], on=DeviceIdentity("replay", H100.spec))
+    won(store, PROBLEM.replace(causal=False), VALID[1])
+    won(store, PROBLEM.replace(causal=False), VALID[3], on=H100)
+    records = Records(store, IDENTITY, PROBLEM)
+    assert neighbours(records, Families([FAMILY]), EXACT) == (VALID[1],)
+    won(store, PROBLEM, VALID[2], on=H100)
+    assert neighbours(records, Families([FAMILY]), EXACT) == (VALID[2], VALID[1])
+    for T, number in ((128, 0), (256, 1), (512, 3)):
+        won(store, PROBLEM.replace(T=T, T_kv=T), VALID[number])
+    assert neighbours(records, Families([FAMILY]), EXACT) == (VALID[0], VALID[1], VALID[3])
+
+
+def test_shipped_winners_of_another_gpu_are_begun_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there may be, nearest first; what was won for the very problem among them."""
+    (line, *_) = shipped_winners()
+    near = [
+        replace(line, problem=PROBLEM.replace(T=T, T_kv=T), candidate=candidate)
+        for T, candidate in ((4096, VALID[0]), (PROBLEM["T"], VALID[1]), (2048, VALID[2]), (8192, VALID[3]))
+    ]
+    monkeypatch.setattr(module, "shipped_winners", lambda: tuple(near))
+    here = Records(store, IDENTITY, PROBLEM)
+    found = neighbours(here, Families([FAMILY]), EXACT)
+    assert found[0] == VALID[1]
+    there = Records(store, H100 if line.identity.spec.name == "h200" else IDENTITY, PROBLEM)
+    assert neighbours(there, Families([FAMILY]), EXACT) == found
+    assert neighbours(Records(store, A100, PROBLEM), Families([FAMILY]), EXACT) == ()

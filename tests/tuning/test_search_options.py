@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.cli.options import field_choices, field_products, field_values, parse_value
+from autotune.cli.options import AskedFields, field_products, parse_value
 from autotune.core.errors import UsageError
 
 
@@ -17,7 +17,8 @@ def test_values(text: str, value: object) -> None:
 
 
 def test_lists_and_repeats_make_products_in_order() -> None:
-    choices = field_choices({"T": ["512,1024", "2048"], "HS": None, "dtype": ["fp16"], "causal": False}, ["N=1,2"])
+    given = {"T": ["512,1024", "2048"], "HS": None, "dtype": ["fp16"], "causal": False}
+    choices = AskedFields(given, ["N=1,2"]).choices()
     assert choices == {"T": (512, 1024, 2048), "dtype": ("fp16",), "causal": (False,), "N": (1, 2)}
     problems = list(field_products(choices))
     assert len(problems) == 6
@@ -26,29 +27,29 @@ def test_lists_and_repeats_make_products_in_order() -> None:
 
 
 def test_no_option_is_one_problem_of_defaults() -> None:
-    assert list(field_products(field_choices({"T": None, "causal": None}))) == [{}]
+    assert list(field_products(AskedFields({"T": None, "causal": None}).choices())) == [{}]
 
 
 def test_a_value_given_twice_counts_once() -> None:
-    assert field_choices({"T": ["8,8", "8"]}) == {"T": (8,)}
+    assert AskedFields({"T": ["8,8", "8"]}).choices() == {"T": (8,)}
 
 
 @pytest.mark.parametrize(
     ("options", "settings", "message"),
     [
-        ({"T": [""]}, None, "T needs a value"),
-        ({"T": ["8,"]}, None, "T needs a value"),
+        ({"T": [""]}, [], "T needs a value"),
+        ({"T": ["8,"]}, [], "T needs a value"),
         ({}, ["rows"], "NAME=VALUE, got 'rows'"),
         ({}, ["=3"], "NAME=VALUE"),
         ({"T": ["8"]}, ["T=9"], "T is given by --set and by its own option"),
     ],
 )
-def test_mistakes(options: dict[str, list[str]], settings: list[str] | None, message: str) -> None:
+def test_mistakes(options: dict[str, list[str]], settings: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        field_choices(options, settings)
+        AskedFields(options, settings).choices()
 
 
 def test_one_problem_takes_no_lists() -> None:
-    assert field_values({"T": ["64"]}, ["x=y"]) == {"T": 64, "x": "y"}
+    assert AskedFields({"T": ["64"]}, ["x=y"]).values() == {"T": 64, "x": "y"}
     with pytest.raises(UsageError, match="T has 2 values"):
-        field_values({"T": ["64,128"]})
+        AskedFields({"T": ["64,128"]}).values()

@@ -1,6 +1,7 @@
 """Samplers: what they see, and how they fare on a space with a known optimum."""
 
 import importlib.util
+import pkgutil
 import statistics
 
 import numpy as np
@@ -11,6 +12,7 @@ from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.values import Value
 from autotune.devices.recorded import RecordedResult, RecordedSpace
+from autotune.tuning import samplers
 from autotune.tuning.encoding import Grille, Tree
 from autotune.tuning.joint_space import Families
 from autotune.tuning.replayed import replay
@@ -141,3 +143,8 @@ def test_samplers_that_ignore_pruned_trials_get_a_penalty() -> None:
     strategy.add(two, 3.0)
     strategy.tell(strategy.propose(three), None)
     assert [trial.value for trial in strategy.study.trials] == pytest.approx([1.0, 3.0, 3.0 + np.log(4.0)])
+
+
+def test_every_sampler_is_a_module_with_a_line() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(samplers.__path__)}
+    assert modules - {"walk"} == {f"by_{name}" for name in samplers.SAMPLERS}

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
 from autotune.devices.protocol import TimingBudget
 from tests.device_doubles import PROBLEM, LowerHalfSource, MissingOpener, PythonOpener, artifact, plan
+from tests.processes import alive, eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +102,15 @@ def test_a_worker_that_is_killed_for_good_stays_dead(client: WorkerClient) -> No
         outcome(client, "right")
 
 
+def test_one_that_died_while_nothing_ran_is_replaced(client: WorkerClient) -> None:
+    assert outcome(client, "right") is Outcome.OK
+    worker = int(client.start().environment["pid"])
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: not alive(worker))
+    assert outcome(client, "right") is Outcome.OK
+    assert client.starts == 2
+
+
 def test_it_dies_with_its_parent_even_in_the_middle_of_a_kernel() -> None:
     script = """
         from autotune.devices.client import WorkerClient
@@ -115,19 +124,8 @@ def test_it_dies_with_its_parent_even_in_the_middle_of_a_kernel() -> None:
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
-    time.sleep(0.2)
-    os.kill(worker, 0)
+    assert alive(worker)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 30
-    while _alive(worker):
-        assert time.monotonic() < deadline, "the worker outlived its parent"
-        time.sleep(0.05)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    eventually(lambda: not alive(worker))

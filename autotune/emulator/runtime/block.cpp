@@ -52,12 +52,14 @@ void prepare(Worker& worker, Launch& launch) {
   }
   worker.launch = &launch;
   worker.stacks.reserve(block.threads_total);
-  worker.shared.reserve(launch.shared_bytes);
+  worker.shared.reserve(launch.shared_bytes, emulator_shared_alignment);
   block.shared = worker.shared.start();
   block.shared_bytes = launch.shared_bytes;
   block.kernel = launch.entry->call;
   block.arguments = launch.arguments;
   block.worker = &worker;
+  block.warp_order = Order::make(launch.order_seed, block.threads_total / 32);
+  block.lane_order = Order::make(launch.order_seed, 32);
   block.current = &current;
   EMULATOR_TRACED(trace::prepare(worker, launch);)
 }
@@ -69,6 +71,7 @@ void run_block(Worker& worker, uint64_t number) {
   worker.shared.poison();
   poison_static_shared(worker);
   for (auto& copies : worker.copies) copies.clear();
+  worker.asynchronous.reset();
   EMULATOR_TRACED(worker.tracer->begin_block(number);)
   run_threads(block);
   EMULATOR_TRACED(worker.tracer->end_block();)

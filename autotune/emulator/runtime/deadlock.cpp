@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "hooks.hpp"
+#include "proxy.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -19,6 +20,8 @@ void describe(char* text, size_t size, const Thread& thread) {
                         thread.place.file, thread.place.line);
   if (thread.state == State::at_warp_operation && length > 0 && static_cast<size_t>(length) < size)
     snprintf(text + length, size - length, " (mask 0x%08x)", thread.waits_mask);
+  if ((thread.state == State::at_mbarrier || thread.state == State::at_wgmma) && length > 0 && static_cast<size_t>(length) < size)
+    describe_wait(text + length, size - length, thread);
 }
 
 bool waits_elsewhere(const Thread& a, const Thread& b) {
@@ -39,7 +42,7 @@ void deadlock(Block& block) {
     if (!one) one = &thread;
     if (!other && waits_elsewhere(*one, thread)) other = &thread;
   }
-  char first[320], second[320] = "";
+  char first[480], second[480] = "";
   describe(first, sizeof first, *one);
   if (other) describe(second, sizeof second, *other);
   current = const_cast<Thread*>(one);

@@ -14,6 +14,7 @@ namespace emulator {
 
 namespace {
 
+uint64_t order_seed = 0;                        // of the next launches
 std::mutex one_launch;                          // signal handlers belong to the process
 std::vector<std::unique_ptr<Worker>> workers;   // their memory is kept from launch to launch
 
@@ -26,7 +27,7 @@ void run_blocks(Worker& here, Launch& launch, uint64_t blocks) {
     while (!launch.stopped.load(std::memory_order_relaxed)) {
       uint64_t number = launch.next_block.fetch_add(1, std::memory_order_relaxed);
       if (number >= blocks) break;
-      run_block(here, number);
+      run_block(here, launch.block_order[number]);
     }
   }
   EMULATOR_TRACED(here.tracer->end_launch();)
@@ -78,7 +79,14 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
   launch.shared_bytes = shared_bytes;
   launch.result = result;
   uint64_t blocks = uint64_t{grid[0]} * grid[1] * grid[2];
+  launch.order_seed = order_seed;
+  launch.block_order = Order::make(order_seed, blocks);
   unsigned count = static_cast<unsigned>(blocks < os_threads ? blocks : os_threads);
   run_on_threads(launch, count, blocks);
   return result->kind;
+}
+
+void emulator_order(uint64_t seed) {
+  std::lock_guard<std::mutex> lock(emulator::one_launch);
+  emulator::order_seed = seed;
 }

@@ -79,7 +79,7 @@ SharedMemory::~SharedMemory() {
   if (mapping_) munmap(mapping_, mapped_ + 2 * page());
 }
 
-void SharedMemory::reserve(size_t bytes) {
+void SharedMemory::reserve(size_t bytes, size_t alignment) {
   size_t needed = round_up(bytes, page());
   if (!mapping_ || needed > mapped_) {
     if (mapping_) munmap(mapping_, mapped_ + 2 * page());
@@ -88,12 +88,12 @@ void SharedMemory::reserve(size_t bytes) {
     mprotect(mapping_, page(), PROT_NONE);
     mprotect(mapping_ + page() + mapped_, page(), PROT_NONE);
   }
-  asked_ = bytes;
-  start_ = mapping_ + page() + mapped_ - round_up(bytes, 16);
+  start_ = mapping_ + page() + mapped_ - round_up(bytes, alignment);
 }
 
 void SharedMemory::poison() {
-  size_t touched = round_up(asked_, page());  // with what lies before the start in its page
+  size_t touched = static_cast<size_t>(mapping_ + page() + mapped_ - start_);
+  touched = round_up(touched, page());  // with what lies before the start in its page
   memset(mapping_ + page() + mapped_ - touched, 0xff, touched);
 }
 

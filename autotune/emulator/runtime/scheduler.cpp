@@ -4,6 +4,7 @@
 #include "emulator/barrier.hpp"
 #include "emulator/warp.hpp"
 #include "hooks.hpp"
+#include "proxy.hpp"
 #include "worker.hpp"
 
 namespace emulator {
@@ -32,14 +33,23 @@ void end_gathering(Block& block) {
   block.ready.take_all(together);
 }
 
+// Which thread is the place-th to be started: warp by warp, lane by lane, both in the launch's order.
+unsigned to_start(const Block& block, unsigned place) {
+  unsigned whole = block.threads_total / 32 * 32;
+  if (place >= whole) return place;
+  return static_cast<unsigned>(32 * block.warp_order[place / 32] + block.lane_order[place % 32]);
+}
+
 // The next thread that can run, with a stack; null if there is none.
 Thread* next_thread(Block& block, Stack* reuse) {
   if (block.threads_started < block.threads_total) {
-    Thread* thread = &block.threads[block.threads_started++];
+    Thread* thread = &block.threads[to_start(block, block.threads_started++)];
     thread->stack = reuse ? reuse : block.worker->stacks.take();
     return thread;
   }
   if (!block.ready.first && block.gathering.first) end_gathering(block);
+  while (!block.ready.first && block.threads_alive && make_oldest_load(block)) {
+  }
   return block.ready.pop();
 }
 
@@ -47,17 +57,6 @@ void resume(Thread* thread, Context& from) {
   thread->state = State::ready;
   *thread->block->current = thread;
   switch_context(from, thread->stack->context);
-}
-
-// The running thread has put itself into some queue: go on with another one, return when this one is resumed.
-void suspend(Thread& thread) {
-  Thread* next = next_thread(*thread.block, nullptr);
-  if (!next) deadlock(*thread.block);
-  if (next == &thread) {
-    thread.state = State::ready;
-    return;
-  }
-  resume(next, thread.stack->context);
 }
 
 void complete(Barrier& barrier, Block& block) {
@@ -129,8 +128,10 @@ void leave_warp(Thread& thread) {
 
 void leave_block(Thread& thread) {
   Block& block = *thread.block;
+  if (block.worker->asynchronous) finish_stores(thread);
   thread.state = State::done;
   --block.threads_alive;
+  if (block.worker->asynchronous && block.threads_alive == 0) check_nothing_under_way(block);
   for (unsigned rest = block.barriers_waited_at; rest; rest &= rest - 1) {
     Barrier& barrier = block.barriers[__builtin_ctz(rest)];
     if (!barrier.expected && is_complete(barrier, block)) complete(barrier, block);
@@ -139,6 +140,16 @@ void leave_block(Thread& thread) {
 }
 
 }  // namespace
+
+void suspend(Thread& thread) {
+  Thread* next = next_thread(*thread.block, nullptr);
+  if (!next) deadlock(*thread.block);
+  if (next == &thread) {
+    thread.state = State::ready;
+    return;
+  }
+  resume(next, thread.stack->context);
+}
 
 Barrier& wait_at_barrier(unsigned id, unsigned threads, int predicate, const char* name, Place place) {
   Thread& thread = self();
@@ -204,8 +215,11 @@ uint32_t active_lanes(Place place) {
 
 void yield() {
   Thread& thread = self();
-  if (thread.block->worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
-  thread.block->ready.push(&thread);
+  Block& block = *thread.block;
+  if (block.worker->launch->stopped.load(std::memory_order_relaxed)) fail("stopped");
+  // Who polls must not keep the copies waiting that it polls for.
+  if (!block.ready.first || ++block.yields % 64 == 0) make_oldest_load(block);
+  block.ready.push(&thread);
   suspend(thread);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <setjmp.h>
 #include <vector>
 
@@ -48,7 +49,7 @@ class Stacks {
 class SharedMemory {
  public:
   ~SharedMemory();
-  void reserve(size_t bytes);
+  void reserve(size_t bytes, size_t alignment);
   void poison();
   unsigned char* start() const { return start_; }
   bool contains_guard(const void* address) const;
@@ -58,7 +59,7 @@ class SharedMemory {
  private:
   unsigned char* mapping_ = nullptr;
   unsigned char* start_ = nullptr;
-  size_t mapped_ = 0, asked_ = 0;
+  size_t mapped_ = 0;
 };
 
 // What all workers of a launch share.
@@ -67,6 +68,8 @@ struct Launch {
   const void* arguments;
   dim3 grid, block;
   size_t shared_bytes;
+  uint64_t order_seed = 0;
+  Order block_order{1, 0, 1};
   std::atomic<uint64_t> next_block{0};
   std::atomic<bool> stopped{false};  // a worker failed
   Result* result;
@@ -85,6 +88,11 @@ class Tracer;
 }
 #endif
 
+struct Asynchronous;
+struct AsynchronousEnd {
+  void operator()(Asynchronous* state) const;
+};
+
 struct Worker {
 #ifdef EMULATOR_TRACE
   trace::Tracer* tracer;
@@ -96,6 +104,7 @@ struct Worker {
   Stacks stacks;
   SharedMemory shared;
   std::vector<std::vector<PendingCopy>> copies;  // by thread, oldest first
+  std::unique_ptr<Asynchronous, AsynchronousEnd> asynchronous;  // null: the block has used no instruction of that kind
   Context main;  // the OS thread's own stack
   sigjmp_buf recover;
   std::vector<char> signal_stack;

@@ -20,6 +20,8 @@ enum Kind : uint32_t {
   input_written,
   index_out_of_bounds,
   crashed,
+  not_fenced,
+  overwritten,
 };
 
 // Spaces that are no buffer of the plan.

@@ -33,7 +33,7 @@ void Tracer::touch_buffer(const Touch& touch, uint32_t index) {
   int64_t offset = static_cast<int64_t>(touch.address - place.address);
   if (offset < 0 || static_cast<uint64_t>(offset) + touch.bytes > place.bytes)
     return report(out_of_bounds, touch, index, offset);
-  if (full_) log(touch, global_operation(touch.access));
+  if (full_ && !touch.asynchronous) log(touch, global_operation(touch.access));
   for (uint64_t element = offset / place.element_bytes;
        place.covered && element * place.element_bytes < static_cast<uint64_t>(offset) + touch.bytes; ++element)
     if (!place.covered[element])

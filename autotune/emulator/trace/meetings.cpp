@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../runtime/proxy.hpp"
 #include "access.hpp"
 #include "session.hpp"
 #include "tracer.hpp"
@@ -104,7 +105,16 @@ void Tracer::complete(const Warp& warp, const WarpOperation& operation) {
 
 void report_deadlock(const Block& block, const Thread& one, const Thread* other) {
   const Thread* told = &one;
-  if (other && other->state == State::at_warp_operation) std::swap(told, other);
+  auto tells_more = [&](const Thread& thread) {
+    if (thread.state == State::at_warp_operation) return 2;
+    if (thread.state != State::at_mbarrier) return 0;
+    return block.worker->asynchronous->barriers[thread.waits_mask >> 1].bytes ? 3 : 1;  // a wrong count of bytes
+  };
+  if (other && tells_more(*other) > tells_more(one)) std::swap(told, other);
+  if (told->state == State::at_mbarrier) {
+    const Mbarrier& barrier = block.worker->asynchronous->barriers[told->waits_mask >> 1];
+    return block.worker->tracer->report_lacking(*told, other, barrier.address, barrier.missing, static_cast<uint32_t>(barrier.bytes));
+  }
   bool in_warp = told->state == State::at_warp_operation;
   block.worker->tracer->report(in_warp ? wrong_mask : deadlocked, *told, other, in_warp ? told->waits_mask : 0);
 }

@@ -17,10 +17,33 @@ Finding Tracer::finding(Kind kind, uint32_t pc, uint32_t thread) const {
   return found;
 }
 
+// The thread that had something done asynchronously, or the one that it is.
+uint32_t Tracer::thread_behind(uint32_t thread) const {
+  uint32_t threads = worker_.block.threads_total;
+  if (thread < threads || thread == nobody) return thread;
+  for (unsigned i = 0; i < copier_.size(); ++i)
+    if (order_.copies_of(i) == thread) return copier_[i];
+  for (unsigned group = 0; 128 * group < threads; ++group)
+    if (order_.products_of(group) == thread) return 128 * group;
+  return 0;
+}
+
 void Tracer::report(Kind kind, const Thread& thread, const Thread* other, uint32_t mask) {
   Finding found = finding(kind, place(thread.pc), index_of(thread));
   if (other) found.other_pc = place(other->pc), found.other_thread = index_of(*other);
   found.mask = mask;
+  session.add(found);
+}
+
+// A thread waits for ever at an mbarrier.
+void Tracer::report_lacking(const Thread& thread, const Thread* other, uintptr_t mbarrier, uint32_t arrivals, uint32_t bytes) {
+  Finding found = finding(deadlocked, place(thread.pc), index_of(thread));
+  if (other) found.other_pc = place(other->pc), found.other_thread = index_of(*other);
+  bool is_static = mbarrier - static_ < static_bytes_;
+  found.space = is_static ? static_shared : dynamic_shared;
+  found.offset = static_cast<int64_t>(mbarrier - (is_static ? static_ : shared_));
+  found.mask = arrivals;
+  found.bytes = bytes;
   session.add(found);
 }
 
@@ -35,7 +58,7 @@ void Tracer::report(Kind kind, const Touch& touch, uint32_t space, int64_t offse
   found.bytes = touch.bytes;
   found.offset = offset;
   found.other_block = earlier.block;
-  found.other_thread = earlier.thread;
+  found.other_thread = thread_behind(earlier.thread);
   found.other_pc = earlier.pc;
   found.other_is_write = earlier.is_write;
   session.add(found);

@@ -125,10 +125,14 @@ uint32_t Requests::slot(const Entry16& entry) {
   return slots_[at] - 1;
 }
 
-void Requests::count(uint32_t pc, Operation operation, uint32_t bytes, uint64_t lanes) {
+void Requests::add(uint32_t pc, Operation operation, uint32_t bytes, const Amount& amount) {
   Stat& stat = stats_[slot({0, pc, static_cast<uint16_t>(bytes), static_cast<uint16_t>(operation)})];
-  stat.requests += 1;
-  stat.lanes += lanes;
+  stat.requests += amount.requests;
+  stat.lanes += amount.lanes;
+  stat.sectors += amount.sectors;
+  stat.ideal_sectors += amount.sectors;
+  stat.wavefronts += amount.wavefronts;
+  stat.ideal_wavefronts += amount.wavefronts;
 }
 
 void Requests::emit(const Entry16& entry, uint32_t lanes, const uint64_t address[32]) {

@@ -39,7 +39,11 @@ class Requests {
   }
   void merge(uint32_t warp);
   void merge_all();
-  void count(uint32_t pc, Operation operation, uint32_t bytes, uint64_t lanes);
+  // Requests that lanes do not log: those of asynchronous instructions, which one thread or a whole warp group makes.
+  struct Amount {
+    uint64_t requests, lanes, sectors, wavefronts;
+  };
+  void add(uint32_t pc, Operation operation, uint32_t bytes, const Amount& amount);
 
   uint64_t dropped() const { return dropped_; }
   uint64_t logged() const { return logged_; }

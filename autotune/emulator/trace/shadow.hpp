@@ -27,7 +27,11 @@ struct SharedCell {
   uint8_t pending;   // bytes that a copy under way will write
   uint16_t writer, reader, other_reader;
   uint8_t atomic;    // whether the last write was
-  uint8_t unused;
+  uint8_t reads_under_way;   // by wgmma and bulk stores
+  uint16_t generic_writer;   // whose ordinary write was the last; nobody: a TMA load's was
+  uint16_t reads_for;        // the thread that began the latest of the reads under way
+  uint32_t generic_serial;   // when that was: the fences executed before
+  uint32_t reads_pc;
   uint32_t writer_clock, reader_clock, other_reader_clock;
   uint32_t writer_pc, reader_pc, other_reader_pc;
 };
@@ -41,7 +45,10 @@ class SharedShadow {
   SharedCell& at(size_t index, uint32_t epoch, uint32_t first_epoch) {
     SharedCell& cell = cells_[index];
     if (cell.epoch != epoch) {
-      if (cell.epoch < first_epoch) cell.written = cell.pending = 0;
+      if (cell.epoch < first_epoch) {
+        cell.written = cell.pending = cell.reads_under_way = 0;
+        cell.generic_writer = nobody;
+      }
       cell.writer = cell.reader = cell.other_reader = nobody;
       cell.epoch = epoch;
     }

@@ -44,17 +44,20 @@ void Tracer::read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uin
   if (cell.writer != nobody && (cell.by_writer & mask) && !both_atomic &&
       !order_.is_before(cell.writer, cell.writer_clock, touch.thread))
     report(shared_race, touch, space, offset, writer);
-  if (!is_read(touch.access)) return;
-  uint32_t clock = order_.clock(touch.thread);
-  if (cell.reader == nobody || cell.reader == touch.thread) {
+  if (is_read(touch.access)) note_reader(cell, mask, touch.thread, touch.pc);
+}
+
+void Tracer::note_reader(SharedCell& cell, uint8_t mask, uint32_t thread, uint32_t pc) {
+  uint32_t clock = order_.clock(thread);
+  if (cell.reader == nobody || cell.reader == thread) {
     if (cell.reader == nobody) cell.by_readers = 0;
-    cell.reader = static_cast<uint16_t>(touch.thread);
+    cell.reader = static_cast<uint16_t>(thread);
     cell.reader_clock = clock;
-    cell.reader_pc = touch.pc;
-  } else if (cell.other_reader == nobody || cell.other_reader / 32 != touch.thread / 32 || cell.other_reader == touch.thread) {
-    cell.other_reader = static_cast<uint16_t>(touch.thread);
+    cell.reader_pc = pc;
+  } else if (cell.other_reader == nobody || cell.other_reader / 32 != thread / 32 || cell.other_reader == thread) {
+    cell.other_reader = static_cast<uint16_t>(thread);
     cell.other_reader_clock = clock;
-    cell.other_reader_pc = touch.pc;
+    cell.other_reader_pc = pc;
   }
   cell.by_readers |= mask;
 }
@@ -62,7 +65,9 @@ void Tracer::read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uin
 void Tracer::write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset) {
   uint32_t me = touch.thread;
   bool both_atomic = cell.atomic && is_atomic(touch.access);
-  if ((cell.pending & mask) && !touch.asynchronous) {
+  if (cell.reads_under_way) {
+    report(overwritten, touch, space, offset, {number_, cell.reads_for, cell.reads_pc, false});
+  } else if ((cell.pending & mask) && !touch.asynchronous) {
     report(not_waited_for, touch, space, offset, {number_, cell.writer, cell.writer_pc, true});
   } else if (cell.writer != nobody && (cell.by_writer & mask) && !both_atomic &&
              !order_.is_before(cell.writer, cell.writer_clock, me)) {
@@ -81,6 +86,8 @@ void Tracer::write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, ui
   cell.writer_pc = touch.pc;
   cell.atomic = is_atomic(touch.access);
   cell.written |= mask;
+  cell.generic_writer = static_cast<uint16_t>(me);
+  cell.generic_serial = fences_;
   if (touch.asynchronous) cell.pending |= mask;
   if ((cell.by_readers & ~mask) == 0) cell.reader = cell.other_reader = nobody, cell.by_readers = 0;
 }
@@ -107,6 +114,7 @@ void Tracer::copied(void* to, size_t bytes) {
     cell.atomic = 0;
     cell.writer = static_cast<uint16_t>(me);
     cell.writer_clock = order_.clock(me);
+    cell.generic_serial = fences_;
   }
 }
 

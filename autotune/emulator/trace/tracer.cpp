@@ -57,6 +57,8 @@ void Tracer::begin_launch(Launch& launch) {
   static_bytes_ = worker_.static_shared ? worker_.static_shared_bytes : 0;
   shadow_.reserve((shared_bytes_ + 3) / 4 + (static_bytes_ + 3) / 4 + 8);
   order_.begin_launch(threads);
+  fences_ = 0;
+  fenced_at_.assign(threads, 0);
   requests_.clear();
   requests_.begin_launch(launch_, threads, entered_.size());
   std::fill(entered_.begin(), entered_.end(), 0);

@@ -61,6 +61,34 @@ class Tracer {
   void copied(void* to, size_t bytes);                                                // has been waited for
   void misaligned_copy(void* to, const void* from, size_t bytes, const void* pc);
 
+  // mbarriers (by number), the running thread; `pc` as below.
+  void mbarrier_made(unsigned number, uintptr_t address, const void* pc);
+  void mbarrier_arrived(unsigned number, uintptr_t address, const void* pc);
+  void mbarrier_left(unsigned number, uintptr_t address, const void* pc);
+  void phase_ended(unsigned number);
+  void fence_async();
+
+  // TMA's loads: the running thread begins one, of bytes that a mbarrier counts; in device memory it reads these.
+  void load_began(uintptr_t mbarrier, bool is_fenced, uintptr_t to, uint32_t bytes, unsigned number, const void* pc);
+  void async_reads(const void* from, uint32_t bytes, const void* pc);
+  void load_ended(uintptr_t to, uint32_t bytes, unsigned number);
+
+  // What reads shared memory later: may it, begins, ends in the running thread's sight; a store's writes then.
+  void check_async_read(uintptr_t from, uint32_t bytes, const void* pc);
+  void async_read_began(uintptr_t from, uint32_t bytes, const void* pc);
+  void async_read_ended(uintptr_t from, uint32_t bytes);
+  void async_wrote(const void* to, uint32_t bytes, bool adds, const void* pc);
+
+  // What a load, a store or a warp group's product amounts to.
+  void count_load(uint32_t bytes, uint64_t sectors, const void* pc);
+  void count_store(uint32_t bytes, uint64_t sectors, bool adds, const void* pc);
+  void count_product(uint32_t columns, uint32_t depth, uint32_t shared_bytes, const void* pc);
+
+  // A warp group's product has read 16 bytes; has read all; its end has been waited for by the running thread.
+  void product_read(uintptr_t from, unsigned group);
+  void product_ended(unsigned group);
+  void products_waited_for(unsigned group);
+
   // `pc`: where the thread called; after the runtime has counted the arrival.
   void arrive(Barrier& barrier, const Thread& thread, bool waits, const void* pc);
   void arrive(const Thread& thread, const char* name, const void* pc);
@@ -70,6 +98,7 @@ class Tracer {
 
   // A thread that waits for ever, or calls what it must not; `other` does something else.
   void report(Kind kind, const Thread& thread, const Thread* other, uint32_t mask);
+  void report_lacking(const Thread& thread, const Thread* other, uintptr_t mbarrier, uint32_t arrivals, uint32_t bytes);
   void misaligned_access(uintptr_t address, uint32_t alignment, bool is_write, const void* pc);
   void bad_index(int64_t index, uint32_t bound, const void* pc);
   void crash(const void* instruction);  // which ended the launch
@@ -88,11 +117,20 @@ class Tracer {
   void touch_shared(const Touch& touch, uint32_t space, uintptr_t start, uint32_t first_cell);
   void read_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
   void write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
+  void note_reader(SharedCell& cell, uint8_t mask, uint32_t thread, uint32_t pc);
+  void check_made(unsigned number, uintptr_t address, const void* pc);
+  template <class F>
+  void each_cell(uintptr_t address, uint32_t bytes, F visit);
+  void report_unfenced(const SharedCell& cell, const Touch& touch, uint32_t space, int64_t offset);
+  bool is_fenced(const SharedCell& cell) const {
+    return cell.generic_writer == nobody || fenced_at_[cell.generic_writer] > cell.generic_serial;
+  }
   void touch_global(const Touch& touch);
   void touch_buffer(const Touch& touch, uint32_t index);
   void visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t index, int64_t offset);
   bool is_before(const Visit& visit, uint16_t thread, uint32_t now) const;
   Finding finding(Kind kind, uint32_t pc, uint32_t thread) const;
+  uint32_t thread_behind(uint32_t thread) const;
   void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset);
   void report(Kind kind, const Touch& touch, uint32_t space, int64_t offset, const Earlier& earlier);
   void log(const Touch& touch, Operation operation);
@@ -127,6 +165,13 @@ class Tracer {
   };
   Phase phases_[16];                    // of each barrier: where its first thread arrived
   Named named_[16] = {};
+  uint32_t fences_ = 0;                 // of the asynchronous proxy, by all threads
+  std::vector<uint32_t> fenced_at_;     // by thread: number of its latest
+  struct Made {
+    uint32_t epoch, clock, thread, pc;
+  };
+  std::vector<Made> made_;              // by mbarrier: who initialised it, and when
+  std::vector<uint16_t> copier_;        // by mbarrier: the thread that began its latest load
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
   std::vector<bool> known_blocks_;      // whose writes this block may rely on
   std::vector<uint32_t> entered_;       // by offset of code: executions in full blocks

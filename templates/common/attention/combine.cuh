@@ -2,15 +2,17 @@
 // After Flash-Decoding (2023).
 #pragma once
 
+#include "common/attention/exact.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
 /// Row `t` of head `h` of batch `b` of O, and its log-sum-exp. `parts` and `part_lse` are its (SPLIT, HS) and (SPLIT); a
 /// part without a key has a log-sum-exp of -infinity, and nothing written. A block is HS / 4 threads along x, four columns
-/// each, by LANES along y, which share out the parts.
+/// each, by LANES along y, which share out the parts. Returns whether the thread's columns are finite; where scores are
+/// so large that their rounding shows, they are NaN.
 template <int HS, int SPLIT, int LANES, class T>
-__device__ __forceinline__ void combine_parts(const float* parts, const float* part_lse, const View<T, 4>& out, float* lse,
+__device__ __forceinline__ bool combine_parts(const float* parts, const float* part_lse, const View<T, 4>& out, float* lse,
                                               int b, int h, int t)
 {
     constexpr int ACROSS = HS / 4;
@@ -38,10 +40,15 @@ __device__ __forceinline__ void combine_parts(const float* parts, const float* p
     }
     store<4>(&sums[threadIdx.y][4 * threadIdx.x], mean);
     __syncthreads();
+    const bool too_large = fabsf(highest) > LARGEST_SCORE * LN_2 && sees_keys;
+    bool finite = !too_large;
     for (int col = threadIdx.y * ACROSS + threadIdx.x; col < HS; col += ACROSS * LANES) {
         float result = 0.0f;
 #pragma unroll
         for (int lane = 0; lane < LANES; ++lane) result += sums[lane][col];
-        matrix_of(out, b, h)[t * out.stride[2] + col * out.stride[3]] = from_float<T>(result);
+        const T rounded = from_float<T>(too_large ? not_a_number() : result);
+        finite = finite && is_finite(to_float(rounded));
+        matrix_of(out, b, h)[t * out.stride[2] + col * out.stride[3]] = rounded;
     }
+    return finite;
 }

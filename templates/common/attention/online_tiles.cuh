@@ -94,7 +94,7 @@ __device__ __forceinline__ void weigh(uint32_t (&p)[M][4], const float (&s)[M][N
             const float(&pair)[4] = s[m][key / 8 + i / 2];
             const float low = scores.weight(pair[i % 2 * 2], row.maximum);
             const bool by_polynomial = i / 2 >= 2 - POLYNOMIAL;
-            const float high = by_polynomial ? exp2_polynomial<4>(scores.base2(pair[i % 2 * 2 + 1]) - row.maximum)
+            const float high = by_polynomial ? exp2_polynomial<4>(fmaf(pair[i % 2 * 2 + 1], scores.scale_base2, -row.maximum))
                                              : scores.weight(pair[i % 2 * 2 + 1], row.maximum);
             row.sum += low + high;
             p[m][i] = pack<T>(low, high);
@@ -116,6 +116,6 @@ __device__ __forceinline__ void write_log_sums(float* lse, const OnlineTiles<M, 
         const int row = first_row + 8 * (r + turn);
         if (r + turn >= 2 * M || row >= map.count) continue;
         lse[(static_cast<long long>(batch) * NH + map.head(row)) * scores.T + map.query(row)] =
-            scores.keys_seen(map.query(row)) > 0 ? mine.log_sum_exp() : minus_infinity();
+            scores.keys_seen(map.query(row)) > 0 ? scores.log_sum_exp(mine) : minus_infinity();
     }
 }

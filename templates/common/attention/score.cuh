@@ -65,6 +65,30 @@ struct Scores {
         return exp2_fast(fmaf(dot, scale_base2, -origin));
     }
 
+    /// A row's (natural) log-sum-exp as the origin of `weight`, which then is normalised. `scale_base2` is rounded: `rest`
+    /// is what LOG2_E lacks to go from `scale` to it. Infinities stay.
+    __device__ __forceinline__ float origin_of(float log_sum) const
+    {
+        const float rest = __fdividef(fmaf(-scale, LOG2_E, scale_base2), scale);
+        return fmaf(log_sum, LOG2_E, fabsf(log_sum) < -minus_infinity() ? log_sum * rest : 0.0f);
+    }
+
+    /// The normalised weight of a visible pair: the difference to the row's (natural) log-sum-exp is taken before anything
+    /// is rounded, for where both are large nothing else of them matters.
+    __device__ __forceinline__ float probability(float dot, float log_sum) const
+    {
+        return exp2_fast(fmaf(dot, scale, -log_sum) * LOG2_E);
+    }
+
+    /// The natural logarithm of a row's sum of exponentials; -inf for a row without keys. `scale_base2` is rounded:
+    /// `rest` is what LN_2 lacks to go back from it to `scale`.
+    __device__ __forceinline__ float log_sum_exp(const OnlineRow& row) const
+    {
+        if (row.sum == 0.0f) return minus_infinity();
+        const float rest = __fdividef(fmaf(-LN_2, scale_base2, scale), scale_base2);
+        return fmaf(row.maximum, LN_2, fmaf(row.maximum, rest, log2f(row.sum) * LN_2));
+    }
+
     /// From the gradient of the (natural) score to the gradient of q·k.
     __device__ __forceinline__ float score_gradient(float gradient) const { return gradient * scale; }
 };

@@ -46,8 +46,15 @@ __device__ __forceinline__ void hide_keys(float (&s)[M][N][4], const Scores<CAUS
     }
 }
 
-/// Columns are queries from `first` on of those whose sums are at `sums`, two in one: S becomes P.
-template <bool CAUSAL, int M, int N>
+template <bool NATURAL, bool CAUSAL>
+__device__ __forceinline__ float weight_of(const Scores<CAUSAL>& scores, float dot, float log_sum)
+{
+    return NATURAL ? scores.probability(dot, log_sum) : scores.weight(dot, log_sum);
+}
+
+/// Columns are queries from `first` on of those whose sums are at `sums`, two in one: S becomes P. NATURAL: they are natural
+/// log-sum-exps, and the difference to them is taken before anything is rounded; else origins of `Scores::weight`.
+template <bool NATURAL, bool CAUSAL, int M, int N>
 __device__ __forceinline__ void weigh_columns(float (&s)[M][N][4], const Scores<CAUSAL>& scores, const float4* sums,
                                               int first, int lane)
 {
@@ -57,12 +64,12 @@ __device__ __forceinline__ void weigh_columns(float (&s)[M][N][4], const Scores<
 #pragma unroll
         for (int m = 0; m < M; ++m)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) s[m][n][e] = scores.weight(s[m][n][e], e % 2 ? both.z : both.x);
+            for (int e = 0; e < 4; ++e) s[m][n][e] = weight_of<NATURAL>(scores, s[m][n][e], e % 2 ? both.z : both.x);
     }
 }
 
 /// The same, and dP becomes dS.
-template <bool CAUSAL, int M, int N>
+template <bool NATURAL, bool CAUSAL, int M, int N>
 __device__ __forceinline__ void weigh_columns(float (&s)[M][N][4], float (&dp)[M][N][4], const Scores<CAUSAL>& scores,
                                               const float4* sums, int first, int lane)
 {
@@ -73,14 +80,14 @@ __device__ __forceinline__ void weigh_columns(float (&s)[M][N][4], float (&dp)[M
         for (int m = 0; m < M; ++m)
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                s[m][n][e] = scores.weight(s[m][n][e], e % 2 ? both.z : both.x);
+                s[m][n][e] = weight_of<NATURAL>(scores, s[m][n][e], e % 2 ? both.z : both.x);
                 dp[m][n][e] = s[m][n][e] * (dp[m][n][e] - (e % 2 ? both.w : both.y));
             }
     }
 }
 
 /// Rows are queries with these sums: of S and dP, dP becomes dS.
-template <bool CAUSAL, int M, int N>
+template <bool NATURAL, bool CAUSAL, int M, int N>
 __device__ __forceinline__ void weigh_rows(const float (&s)[M][N][4], float (&dp)[M][N][4], const Scores<CAUSAL>& scores,
                                            const RowSums (&sums)[2 * M])
 {
@@ -91,6 +98,6 @@ __device__ __forceinline__ void weigh_rows(const float (&s)[M][N][4], float (&dp
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const RowSums& row = sums[2 * m + e / 2];
-                dp[m][n][e] = scores.weight(s[m][n][e], row.lse) * (dp[m][n][e] - row.delta);
+                dp[m][n][e] = weight_of<NATURAL>(scores, s[m][n][e], row.lse) * (dp[m][n][e] - row.delta);
             }
 }

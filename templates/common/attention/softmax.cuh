@@ -26,7 +26,4 @@ struct OnlineRow {
 
     /// What is subtracted from scores: the maximum, or 0 while every score is -inf (so that exp2 gives 0, not NaN).
     __device__ __forceinline__ float origin() const { return maximum == minus_infinity() ? 0.0f : maximum; }
-
-    /// Natural logarithm of the sum of exponentials; -inf for a row without keys.
-    __device__ __forceinline__ float log_sum_exp() const { return (maximum + log2f(sum)) * LN_2; }
 };

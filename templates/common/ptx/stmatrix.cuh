@@ -26,3 +26,26 @@ __device__ __forceinline__ void stmatrix(SharedAddress row, const uint32_t (&fro
     }
 #endif
 }
+
+/// The same, each matrix transposed: lane l's register i holds the elements (2 * (l % 4), l / 4) and
+/// (2 * (l % 4) + 1, l / 4) of matrix i, as `ldmatrix_transposed` reads them.
+__device__ __forceinline__ void stmatrix_transposed(SharedAddress row, const uint32_t (&from)[4])
+{
+#if !defined(AUTOTUNE_EMULATOR) && __CUDA_ARCH__ >= 900
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(from[0]),
+                 "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+#else
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const SharedAddress place = __shfl_sync(0xffffffff, row, i / 2 * 8 + lane % 4 * 2 + i % 2) + lane / 4 * 2;
+        const uint16_t element = from[i / 2] >> i % 2 * 16;
+#ifdef AUTOTUNE_EMULATOR
+        *reinterpret_cast<uint16_t*>(place) = element;
+#else
+        asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(element) : "memory");
+#endif
+    }
+#endif
+}

@@ -41,12 +41,23 @@ struct RowPlace {
     }
 };
 
-/// The row that LANES neighbouring threads of a block of THREADS work on; grid: rows of a matrix, heads, batches.
-template <int THREADS, int LANES>
-__device__ __forceinline__ RowPlace row_of_thread()
+/// A block of some `rows` rows, BLOCK_ROWS each, of NH heads and any number of batches. x of the grid is their product,
+/// since y and z end at 65535.
+template <int BLOCK_ROWS>
+__device__ __forceinline__ RowPlace first_row_of_block(int NH, int rows)
 {
-    return {static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y),
-            static_cast<int>(blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES)};
+    const unsigned blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;  // of a head
+    const unsigned matrix = blockIdx.x / blocks;
+    return {static_cast<int>(matrix / NH), static_cast<int>(matrix % NH),
+            static_cast<int>(blockIdx.x % blocks * BLOCK_ROWS)};
+}
+
+/// The row that LANES neighbouring threads of a block of THREADS work on.
+template <int THREADS, int LANES>
+__device__ __forceinline__ RowPlace row_of_thread(int NH, int rows)
+{
+    const RowPlace first = first_row_of_block<THREADS / LANES>(NH, rows);
+    return {first.b, first.h, first.t + static_cast<int>(threadIdx.x) / LANES};
 }
 
 template <class T>

@@ -160,13 +160,15 @@ __device__ __forceinline__ void multiply_rows_tf32(float (&gradients)[D][2 * M][
     }
 }
 
-/// Writes factor * x, a warp's gradients, as the first `rows` rows of a matrix.
+/// Writes factor * x, a warp's gradients, as the first `rows` rows of a matrix. Returns whether what this thread wrote is
+/// finite: 0 times it is 0.
 template <int D, int R>
-__device__ __forceinline__ void write_transposed_rows(float* to, const View<float, 4>& tensor, int rows,
+__device__ __forceinline__ bool write_transposed_rows(float* to, const View<float, 4>& tensor, int rows,
                                                const float (&x)[D][R][4], float factor)
 {
     const int lane = threadIdx.x % 32;
     const bool vectors = allows_vectors<2>(tensor);
+    float zero = 0.0f;
 #pragma unroll
     for (int r = 0; r < R; ++r)
 #pragma unroll
@@ -177,6 +179,8 @@ __device__ __forceinline__ void write_transposed_rows(float* to, const View<floa
             for (int d = 0; d < D; ++d) {
                 const float part[2] = {x[d][r][odd] * factor, x[d][r][2 + odd] * factor};
                 store_row(to + row * tensor.stride[2], tensor.stride[3], 16 * d + lane / 4 * 2, part, vectors);
+                zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
             }
         }
+    return zero == 0.0f;
 }

@@ -150,7 +150,8 @@ def test_ldmatrix(transposed: bool, cache: BuildCache) -> None:
         np.testing.assert_array_equal(got[:, i], pairs(matrix.T if transposed else matrix, G, P))
 
 
-def test_stmatrix(cache: BuildCache) -> None:
+@pytest.mark.parametrize("suffix", ["", "_transposed"])
+def test_stmatrix(suffix: str, cache: BuildCache) -> None:
     """What ldmatrix reads, stmatrix writes: rows change places, and nothing else is touched."""
     rng = np.random.default_rng(3)
     memory = rng.permutation(64 * 8).astype(np.float16).reshape(64, 8)  # 64 rows of 16 bytes
@@ -166,12 +167,12 @@ def test_stmatrix(cache: BuildCache) -> None:
             for (int i = threadIdx.x; i < 512; i += 32) reinterpret_cast<__half*>(smem)[i] = memory[i];
             __syncthreads();
             uint32_t registers[4];
-            ldmatrix(registers, shared_address(smem) + 16 * source[threadIdx.x]);
-            stmatrix(shared_address(smem) + 16 * target[threadIdx.x], registers);
+            ldmatrix_SUFFIX(registers, shared_address(smem) + 16 * source[threadIdx.x]);
+            stmatrix_SUFFIX(shared_address(smem) + 16 * target[threadIdx.x], registers);
             __syncthreads();
             for (int i = threadIdx.x; i < 512; i += 32) memory[i] = reinterpret_cast<__half*>(smem)[i];
         }
-        """,
+        """.replace("_SUFFIX", suffix),
         cache,
         smem=1024,
     )

@@ -93,6 +93,7 @@ def test_rows_of_an_online_softmax(cache: BuildCache) -> None:
     """A thread a row: scores one after the other, as a kernel that sees a key at a time adds them up."""
     kernel = SmallKernel(
         """
+        #include "common/attention/score.cuh"
         #include "common/attention/softmax.cuh"
         #include "common/ptx/arithmetic.cuh"
         extern "C" __global__ void test(const float* scores, float* lse, float* value)
@@ -106,7 +107,7 @@ def test_rows_of_an_online_softmax(cache: BuildCache) -> None:
                 row.sum += weight;
                 sum += weight * key;
             }
-            lse[threadIdx.x] = row.log_sum_exp();
+            lse[threadIdx.x] = Scores<false>(1, 64, 1.0f).log_sum_exp(row);
             value[threadIdx.x] = row.sum > 0.0f ? sum / row.sum : 0.0f;
         }
         """,

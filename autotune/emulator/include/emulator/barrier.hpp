@@ -16,6 +16,11 @@ inline void named_barrier(unsigned id, unsigned threads, Place place = EMULATOR_
   wait_at_barrier(id, threads, 0, "bar.sync", place);
 }
 
+// `bar.arrive id, threads`.
+inline void named_barrier_arrive(unsigned id, unsigned threads, Place place = EMULATOR_HERE) {
+  arrive_at_barrier(id, threads, place);
+}
+
 }  // namespace emulator
 
 inline void __syncthreads(emulator::Place place = EMULATOR_HERE) {

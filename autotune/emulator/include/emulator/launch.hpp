@@ -85,8 +85,14 @@ struct Result {
 extern "C" {
 // Ends with an entry whose name is null; made by the translation unit.
 extern const emulator::Entry emulator_entries[] __attribute__((visibility("hidden")));
+// Of dynamic shared memory: the largest that a kernel declares, at least 16.
+extern const size_t emulator_shared_alignment __attribute__((visibility("hidden")));
 
 __attribute__((visibility("default"))) int emulator_launch(
     const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, const void* arguments,
     size_t argument_bytes, unsigned os_threads, emulator::Result* result);
+
+// In which order later launches run blocks, and start the warps of a block and the lanes of a warp: 0, the default, by
+// number, any other seed another permutation.
+__attribute__((visibility("default"))) void emulator_order(uint64_t seed);
 }

@@ -25,7 +25,7 @@ struct Place {
 
 #define EMULATOR_HERE ::emulator::Place::here()
 
-enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, gathering, done };
+enum class State : uint8_t { unstarted, ready, at_barrier, at_warp_operation, at_mbarrier, at_wgmma, gathering, done };
 
 struct Thread {
   uint3 index;
@@ -36,11 +36,38 @@ struct Thread {
   Thread* next;  // in the queue it waits in
   State state;
   const char* waits_in;  // "__syncthreads"
-  uint32_t waits_mask;   // of a warp operation; result of a gathering
+  uint32_t waits_mask;   // of a warp operation; result of a gathering; number and parity of an mbarrier
   Place place;
 #ifdef EMULATOR_TRACE
   const void* pc;  // where it called what it waits in
 #endif
+};
+
+// A permutation of `count` numbers that a seed picks; seed 0 picks the identity.
+struct Order {
+  uint64_t step, shift, count;
+
+  static Order make(uint64_t seed, uint64_t count) {
+    Order order{1, 0, count};
+    if (seed == 0 || count < 2) return order;
+    uint64_t mixed = (seed + count) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 29;
+    order.shift = (mixed >> 20) % count;
+    order.step = (mixed & 0xfffff) % count + 1;
+    while (gcd(order.step, count) != 1) ++order.step;
+    return order;
+  }
+  uint64_t operator[](uint64_t place) const { return (place % count * step + shift) % count; }
+
+ private:
+  static uint64_t gcd(uint64_t a, uint64_t b) {
+    while (b) {
+      uint64_t rest = a % b;
+      a = b;
+      b = rest;
+    }
+    return a;
+  }
 };
 
 // First in, first out.
@@ -100,6 +127,7 @@ struct Block {
   dim3 dim, grid;
   unsigned threads_total;
   unsigned threads_started;
+  Order warp_order, lane_order;  // in which they are started
   unsigned threads_alive;
   Thread* threads;
   Warp* warps;
@@ -115,6 +143,7 @@ struct Block {
   Worker* worker;
   Thread** current;  // the OS thread's `emulator::current`: looking that up costs a call
   unsigned polls;  // atomic operations that may be part of a waiting loop
+  unsigned yields;
 };
 
 extern __thread Thread* current __attribute__((visibility("hidden")));
@@ -129,5 +158,8 @@ inline unsigned char* dynamic_shared() { return self().block->shared; }
 
 // Lets the block's other threads go on: for loops that wait for another thread.
 void yield();
+
+// The calling thread has put itself into some queue: others go on until it is taken out again.
+void suspend(Thread& thread);
 
 }  // namespace emulator

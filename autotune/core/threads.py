@@ -1,0 +1,25 @@
+"""Starting a thread where the system may refuse it."""
+
+import threading
+from collections.abc import Callable
+
+from autotune.core.errors import AutotuneError
+
+
+def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:
+    """A running thread, which does not keep the program from ending.
+
+    Raises:
+        AutotuneError: the system starts no more of them.
+    """
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise no_thread(error) from error
+    return thread
+
+
+def no_thread(error: RuntimeError) -> AutotuneError:
+    """What to say where a thread could not be started."""
+    return AutotuneError(f"{error}: allow more processes and threads (ulimit -u), or take fewer builds (--jobs)")

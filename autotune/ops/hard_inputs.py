@@ -1,0 +1,72 @@
+"""Inputs with teeth: values under which a wrong softmax, mask or sum shows that standard normal ones would hide.
+
+What happens to which unit (a batch's key head) and to which rows a seed decides. Values stay so small that every dtype
+holds all that is computed on the way.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+STEEP = (1.0, 8.0, 1.0, 64.0, 0.0, 1.0, 32.0, 16.0)
+"""What queries are multiplied with, by stretches of `STRETCH` rows: soft and sharp rows, and rows of equal scores."""
+
+STRETCH = 16
+_GROWTH = 120.0  # in scores, from the first key to the last: more than the range of an exponential in fp32
+_OUTLIER = 4.0  # times a value
+_KINDS = ("growing", "steep", "outliers", "flat", "late")
+
+
+def sharpen(arrays: Arrays, seed: int) -> Arrays:
+    """The same attention inputs (q, k, v and, for gradients, dout; NH and NH_kv heads) with a kind for each unit.
+
+    growing: the maximum of a row moves from key to key until the last. late: the same in the last eighth of the keys
+    alone. steep: queries times up to 64, or 0. outliers: a few large keys, values and gradients.
+    flat: all keys of a row have the same score, and some values are 0.
+    """
+    random = np.random.default_rng(seed)
+    changed = {name: array.astype(np.float32) for name, array in arrays.items()}
+    B, NH_kv = arrays["k"].shape[:2]
+    group = arrays["q"].shape[1] // NH_kv
+    order = [*_KINDS[:2], *random.permutation(_KINDS[2:])]  # few units have the kinds that show most
+    for unit in range(B * NH_kv):
+        b, head = divmod(unit, NH_kv)
+        piece = {
+            name: array[b, head * group : (head + 1) * group] if name in ("q", "dout") else array[b, head]
+            for name, array in changed.items()
+        }
+        _change(piece, str(order[unit % len(order)]), random)
+    return {name: array.astype(arrays[name].dtype) for name, array in changed.items()}
+
+
+def _change(piece: Arrays, kind: str, random: np.random.Generator) -> None:
+    """In place: q and dout (group, T, HS), k and v (T_kv, HS)."""
+    q, k, v = piece["q"], piece["k"], piece["v"]
+    T_kv, HS = k.shape
+    if kind in ("growing", "late"):
+        ramp = np.linspace(0.0, 1.0, T_kv, dtype=np.float32)
+        ramp = ramp if kind == "growing" else np.clip(8.0 * ramp - 7.0, 0.0, 1.0)
+        direction = np.float32(1.0) / np.float32(np.sqrt(HS)) * random.choice(np.array([-1.0, 1.0], np.float32), HS)
+        # q·direction is 8 in every row, so the score of key j grows by 8·length(j)/sqrt(HS).
+        q += (8.0 - q @ direction)[..., None] * direction
+        k += (_GROWTH * np.sqrt(HS) / 8.0 * ramp)[:, None] * direction
+        _steepen(q, (1.0, 1.0, 0.5, 2.0), random)
+    elif kind == "steep":
+        _steepen(q, STEEP, random)
+    elif kind == "outliers":
+        for array, times in ((k, 4.0 * _OUTLIER), (v, _OUTLIER), (piece.get("dout"), _OUTLIER)):
+            if array is not None:
+                rows = random.random(array.shape[:-1]) < 4.0 / array.shape[-2]
+                array[rows] *= np.float32(times)
+    else:
+        k[...] = k[0]
+        v[random.random(T_kv) < 0.25] = 0.0
+
+
+def _steepen(q: NDArray[Any], factors: tuple[float, ...], random: np.random.Generator) -> None:
+    start = int(random.integers(len(factors)))
+    stretches = start + np.arange(q.shape[-2]) // STRETCH
+    q *= np.array(factors, np.float32)[stretches % len(factors)][:, None]

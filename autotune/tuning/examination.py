@@ -1,0 +1,106 @@
+"""What a candidate must pass before it is named the winner: another problem, and the checker. On the emulator, seconds.
+
+The problem that was searched has one shape. The other one has lengths beside the edges of tiles, more keys than queries
+and more queries than keys, and fewer key heads than query heads; and races show in the checker alone when they happened
+to give the right numbers. Verification on a GPU and the estimate's traced run have seen neither.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from autotune.compilers.cache import BuildCache
+from autotune.core.candidate import Candidate
+from autotune.core.errors import BuildError, CompileError, LaunchError, TemplateError
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
+from autotune.devices.factory import CpuOpener
+from autotune.devices.messages import Evaluate, Evaluated, Prepare
+from autotune.emulator.building import build_emulator
+from autotune.families.op_ref import OpRef
+from autotune.families.space import Space
+from autotune.families.traits import traits_of
+from autotune.ops.awkward import second_problems
+from autotune.trace.remote import TracerKilled, TracingProcess
+from autotune.trace.task import TraceTask
+from autotune.tuning.evaluation import Task
+
+LIMIT_S = 120.0
+"""What one run may take: it takes a second where nothing else uses the machine."""
+
+_PROBLEMS = 2
+
+
+class Examiner:
+    """Examines candidates one after the other; processes start when first needed.
+
+    `skipped` tells why an examination could not be made, or was made in part; empty when all was.
+    """
+
+    def __init__(self, task: Task, cache: BuildCache) -> None:
+        self._task, self._cache = task, cache
+        self._client = WorkerClient(CpuOpener(task.identity.spec))
+        self._tracer = TracingProcess(LIMIT_S)
+        self.skipped = ""
+
+    def complaint(self, candidate: Candidate) -> str:
+        """What is wrong with a candidate that is right on the problem searched; empty if nothing was found."""
+        self.skipped = ""
+        try:
+            problems = list(islice(self._problems(candidate), _PROBLEMS))
+            if not problems:
+                self.skipped = "no second problem is known that it computes"
+            for problem in problems:
+                wrong = self._verify(candidate, problem)
+                if wrong:
+                    return f"{wrong} (on {problem})"
+            return self._check(candidate, problems[0] if problems else self._task.executed)
+        except (BuildError, CompileError, TemplateError, TracerKilled) as error:
+            self.skipped, _, _ = str(error).partition("\n")
+            return ""
+
+    def close(self) -> None:
+        """End the processes."""
+        self._client.close()
+        self._tracer.close()
+
+    def _problems(self, candidate: Candidate) -> Iterator[Problem]:
+        """Those that the family computes with this configuration."""
+        template, spec = self._task.templates[candidate.template], self._task.identity.spec
+        for problem in second_problems(self._task.op, self._task.problem):
+            fits = template.why_unsupported(problem, spec) is None
+            if fits and Space(template, problem, spec).why_not(candidate.config) is None:
+                yield problem
+
+    def _verify(self, candidate: Candidate, problem: Problem) -> str:
+        source = self._task.render(candidate, problem)
+        artifact = build_emulator(source, self._cache)
+        self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed))
+        template, spec = self._task.templates[candidate.template], self._task.identity.spec
+        deterministic = traits_of(template, problem, candidate.config, spec).deterministic
+        try:
+            reply = self._client.ask(Evaluate(artifact, source.plan, None, deterministic), LIMIT_S)
+        except (WorkerTimeout, WorkerDied) as error:
+            return str(error)
+        assert isinstance(reply, Evaluated)
+        return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
+
+    def _check(self, candidate: Candidate, problem: Problem) -> str:
+        """The first finding of a traced run."""
+        if not isinstance(self._task.op_source, OpRef):
+            self.skipped = "no other process can resolve the op"
+            return ""
+        path = self._task.templates[candidate.template].path.resolve()
+        task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec)
+        try:
+            trace = self._tracer.trace(task).trace
+        except TracerKilled:
+            raise
+        except LaunchError as error:
+            return str(error)
+        return f"{trace.findings[0]} (on {problem})" if trace.findings else ""
+
+
+def nothing_wrong(candidate: Candidate) -> str:  # noqa: ARG001 - an examination that is not made
+    """For evaluators that execute nothing."""
+    return ""

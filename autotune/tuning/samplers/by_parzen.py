@@ -1,0 +1,379 @@
+"""A Parzen estimator that compares valid configurations only, and only those that nobody has tried.
+
+The idea is that of the tree-structured Parzen estimator (Bergstra et al., Algorithms for Hyper-Parameter Optimization,
+2011): propose where good trials are dense and bad ones are not. Optuna's draws its candidates from the density of the
+good ones, so that in a constrained space a third of them are not valid or known; here candidates are drawn from the
+space, with all neighbours of the fastest trials beside them.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.tuning.encoding import Tree
+from autotune.tuning.joint_space import Families, Family, Seen
+from autotune.tuning.strategy import Strategy
+from autotune.tuning.study import OptunaStrategy, accept_experiments
+
+Rows = NDArray[np.int64]
+"""Configurations of one branch, a row each: the position of every parameter's value in its list."""
+
+STARTUP = 20
+"""Trials, finished or under way, before which candidates are random."""
+
+POOL = 1500
+"""Random candidates that are compared for one proposal."""
+
+FASTEST = 5
+"""Trials of which all neighbours (one parameter changed) are compared, too."""
+
+SHARES = (0.05, 0.1, 0.2)
+"""How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
+
+_EQUAL = 0.7  # weight of a member's own value; the rest is spread over all values of the parameter
+_MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
+_MOST_VALUES = 256  # of an integer parameter that is treated as a list
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Parameters that occur together, with the values of each, and which of their combinations are valid.
+
+    `draw(rng, count)`: up to `count` random valid rows, none twice. `holds(rows)`: which are valid.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    distributions: Mapping[str, BaseDistribution]
+    draw: Callable[[np.random.Generator, int], Rows]
+    holds: Callable[[Rows], NDArray[np.bool_]]
+
+
+class ParzenSampler(BaseSampler):
+    """For Optuna: asks valid, untried combinations of categorical parameters and short ranges of integers.
+
+    Which trials are good, bad, failed or under way is read from the study at every ask; trials under way count as bad,
+    so that several workers ask for different things. Parameters that are no lists are sampled at random.
+
+    Args:
+        branches: the search space. Left out, it is taken from the study's trials: each set of parameters that
+            occurred in one of them is a branch.
+        valid: without `branches`, tells whether parameters are worth a trial; default: all are.
+        startup: trials, finished or under way, before which proposals are random.
+        seed: makes the proposals repeatable.
+    """
+
+    def __init__(
+        self, branches: Sequence[Branch] = (), *, valid: Callable[[Mapping[str, Any]], bool] | None = None,
+        startup: int = STARTUP, seed: int | None = None,
+    ) -> None:  # fmt: skip
+        self._branches, self._valid, self._startup = tuple(branches), valid, startup
+        self._rng = np.random.default_rng(seed)
+        self._random = RandomSampler(seed)
+        self._histories: WeakKeyDictionary[Study, _History] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def reseed_rng(self) -> None:
+        self._rng = np.random.default_rng()
+        self._random.reseed_rng()
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
+        with self._lock:
+            branches = self._follow(study).branches
+            return {name: d for branch in branches for name, d in branch.of.distributions.items()}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        if not search_space or trial.system_attrs.get("fixed_params"):  # the latter: somebody else has chosen
+            return {}
+        with self._lock:
+            history = self._follow(study)
+            known = history.told > 0 and sum(tried.count for tried in history.branches) >= self._startup
+            tried, row = history.best(self._rng) if known else history.random(self._rng)
+            values = tried.of.values
+            return {name: values[name][place] for name, place in zip(values, row, strict=True)}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._random.sample_independent(study, trial, param_name, param_distribution)
+
+    def _follow(self, study: Study) -> "_History":
+        """What the study has tried so far.
+
+        Raises:
+            ValueError: the study has several objectives.
+        """
+        if len(study.directions) > 1:
+            raise ValueError("ParzenSampler minimises or maximises one value; this study has several")
+        if study not in self._histories:
+            infer = None if self._branches else self._inferred
+            self._histories[study] = _History([_Tried(branch) for branch in self._branches], infer)
+        history = self._histories[study]
+        history.read(study)
+        return history
+
+    def _inferred(self, trial: FrozenTrial) -> Branch | None:
+        """The branch of a finished trial's parameters, those that are lists; None where there are none."""
+        listed = {name: values for name, d in sorted(trial.distributions.items()) if (values := _values_of(d))}
+        if not listed:
+            return None
+        cards, names = np.array([len(values) for values in listed.values()]), list(listed)
+
+        def holds(rows: Rows) -> NDArray[np.bool_]:
+            valid = self._valid
+            if valid is None:
+                return np.ones(len(rows), dtype=bool)
+            every = ({n: listed[n][i] for n, i in zip(names, row, strict=True)} for row in rows.tolist())
+            return np.fromiter(map(valid, every), dtype=bool, count=len(rows))
+
+        def draw(rng: np.random.Generator, count: int) -> Rows:
+            size = math.prod(cards.tolist())
+            if size <= count:
+                rows = np.stack(np.unravel_index(np.arange(size), cards), axis=1)
+            else:
+                rows = np.unique(rng.integers(0, cards, (count, len(cards))), axis=0)
+            return rows[holds(rows)]
+
+        return Branch(listed, {name: trial.distributions[name] for name in listed}, draw, holds)
+
+
+def _values_of(distribution: BaseDistribution) -> tuple[Any, ...]:
+    """The values of a distribution that is a list, in effect; else nothing."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices
+    if not isinstance(distribution, IntDistribution):
+        return ()
+    values = range(distribution.low, distribution.high + 1, distribution.step)
+    return tuple(values) if len(values) <= _MOST_VALUES else ()
+
+
+class _Tried:
+    """The trials of one branch, in arrays that grow: rows and values (NaN: under way, infinite: failed)."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.of = branch
+        self.cards = np.array([len(values) for values in branch.values.values()], dtype=np.int64)
+        self._places = [{value: i for i, value in enumerate(values)} for values in branch.values.values()]
+        self._primes = np.random.default_rng(0).integers(1, 2**63, len(self.cards), dtype=np.uint64) | np.uint64(1)
+        self._rows = np.zeros((64, len(self.cards)), dtype=np.int64)
+        self._values = np.zeros(64)
+        self.count = 0
+
+    @property
+    def rows(self) -> Rows:
+        return self._rows[: self.count]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        return self._values[: self.count]
+
+    def row(self, parameters: Mapping[str, Any]) -> list[int] | None:
+        """The row of these parameters; None where they are not all of this branch."""
+        try:
+            return [p[parameters[name]] for name, p in zip(self.of.values, self._places, strict=True)]
+        except KeyError:
+            return None
+
+    def add(self, row: Sequence[int], value: float) -> int:
+        """Enter a trial; gives its place."""
+        if self.count == len(self._values):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._values = np.concatenate([self._values, np.zeros_like(self._values)])
+        self._rows[self.count], self._values[self.count] = row, value
+        self.count += 1
+        return self.count - 1
+
+    def finish(self, place: int, value: float) -> None:
+        self._values[place] = value
+
+    def untried(self, rows: Rows) -> Rows:
+        """The distinct rows that no trial has had."""
+        keys, first = np.unique(self._hashes(rows), return_index=True)
+        return rows[first[np.isin(keys, self._hashes(self.rows), invert=True)]]
+
+    def neighbours(self, places: NDArray[np.int64]) -> Rows:
+        """All valid rows that differ in one value from a trial at these places."""
+        found = [np.zeros((0, len(self.cards)), dtype=np.int64)]
+        for column, card in enumerate(self.cards.tolist()):
+            near = np.repeat(self.rows[places], card, axis=0)
+            near[:, column] = np.tile(np.arange(card), len(places))
+            found.append(near)
+        rows = np.concatenate(found)
+        return rows[self.of.holds(rows)]
+
+    def density(self, rows: Rows, members: NDArray[np.int64]) -> NDArray[np.float32]:
+        """For each row, summed over the members: the product over parameters of 0.7·[equal] + 0.3/cardinality.
+
+        Computed as exponentials of one matrix product: the logarithm of what equality is worth, over one-hot rows.
+        """
+        rest = (1.0 - _EQUAL) / self.cards
+        worth = np.log((_EQUAL + rest) / rest)
+        ones = self._one_hot(self.rows[members], worth)
+        exponents = self._one_hot(rows, np.ones(len(self.cards))) @ ones.T + np.float32(np.log(rest).sum())
+        return np.asarray(np.exp(exponents, out=exponents).sum(axis=1), dtype=np.float32)
+
+    @property
+    def uniform(self) -> float:
+        """The density of a member that may be anywhere in this branch."""
+        return float(np.exp(-np.log(self.cards).sum()))
+
+    def _one_hot(self, rows: Rows, worth: NDArray[np.float64]) -> NDArray[np.float32]:
+        ones = np.zeros((len(rows), int(self.cards.sum())), dtype=np.float32)
+        ones[np.arange(len(rows))[:, None], np.cumsum(self.cards) - self.cards + rows] = worth
+        return ones
+
+    def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
+        hashes: NDArray[np.uint64] = (rows.astype(np.uint64) + np.uint64(1)) @ self._primes
+        return hashes
+
+
+@dataclass
+class _History:
+    """A study's trials by branch. Those that have ended are read once."""
+
+    branches: list[_Tried]
+    infer: Callable[[FrozenTrial], Branch | None] | None  # makes branches of trials that fit none
+    told: int = 0
+    _read: int = 0
+    _open: dict[int, tuple[_Tried, int] | None] = field(default_factory=dict)  # by number; None: not entered yet
+
+    def read(self, study: Study) -> None:
+        """Take in what the study knows since the last call."""
+        trials = study.get_trials(deepcopy=False)
+        sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
+        for number in (*self._open, *range(self._read, len(trials))):
+            entered, trial = self._open.pop(number, None), trials[number]
+            over = trial.state.is_finished()
+            if entered is None and trial.params:
+                entered = self._enter(trial, over)
+            if not over:
+                self._open[number] = entered
+            elif entered is not None:
+                tried, place = entered
+                tried.finish(place, _value(trial, sign))
+                self.told += 1
+        self._read = len(trials)
+
+    def _enter(self, trial: FrozenTrial, over: bool) -> tuple[_Tried, int] | None:
+        """A place for a trial among those of its branch: the one with most of its parameters."""
+        fitting = [tried for tried in self.branches if tried.row(trial.params) is not None]
+        branch = self.infer(trial) if self.infer is not None and over else None
+        if branch is not None and all(len(branch.values) > len(tried.cards) for tried in fitting):
+            self.branches.append(_Tried(branch))
+            fitting.append(self.branches[-1])
+        tried = max(fitting, key=lambda tried: len(tried.cards), default=None)
+        row = None if tried is None else tried.row(trial.params)
+        return None if tried is None or row is None else (tried, tried.add(row, math.nan))
+
+    def random(self, rng: np.random.Generator) -> tuple[_Tried, list[int]]:
+        """A random valid row of a random branch, untried if there is one."""
+        for count in (16, POOL, 64 * POOL):
+            for place in rng.permutation(len(self.branches)).tolist():
+                tried = self.branches[place]
+                rows = self._likely(tried, tried.untried(tried.of.draw(rng, count)))
+                if len(rows):
+                    return tried, _any(rows, rng)
+        tried = self.branches[int(rng.integers(len(self.branches)))]
+        return tried, _any(tried.of.draw(rng, 1), rng)
+
+    def best(self, rng: np.random.Generator) -> tuple[_Tried, list[int]]:
+        """The untried candidate that is most like good trials and least like bad ones."""
+        values = np.concatenate([tried.values for tried in self.branches])
+        ranked = np.argsort(values, kind="stable")  # failures after all times, what is under way after those
+        timed = int(np.isfinite(values).sum())
+        share = SHARES[int(rng.integers(len(SHARES)))]
+        good = ranked[: min(timed, max(2, min(25, math.ceil(share * self.told))))]
+        bad = ranked[len(good) :]
+        if len(bad) > _MOST_BAD:
+            waiting = bad[np.isnan(values[bad])]
+            bad = np.union1d(waiting, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
+        best: tuple[float, _Tried, list[int]] | None = None
+        draws = max(POOL // len(self.branches), 1)
+        for tried, start in self._places():
+            own = [
+                m[(m >= start) & (m < start + tried.count)] - start for m in (ranked[: min(timed, FASTEST)], good, bad)
+            ]
+            pool = np.concatenate([tried.of.draw(rng, draws), tried.neighbours(own[0])])
+            rows = self._likely(tried, tried.untried(pool))
+            if not len(rows):
+                continue
+            ratio = self._log(tried, rows, own[1], len(good)) - self._log(tried, rows, own[2], len(bad))
+            place = int(rng.permutation(np.flatnonzero(ratio == ratio.max()))[0])
+            if best is None or ratio[place] > best[0]:
+                best = float(ratio[place]), tried, rows[place].tolist()
+        return self.random(rng) if best is None else best[1:]
+
+    def _likely(self, tried: _Tried, rows: Rows) -> Rows:
+        """Without rows that have a value which led to another branch, where branches are taken from trials."""
+        if self.infer is None or len(self.branches) == 1:
+            return rows
+        likely = np.ones(len(rows), dtype=bool)
+        for column, (name, values) in enumerate(tried.of.values.items()):
+            here = set(tried.rows[:, column].tolist())
+            others = [(o, list(o.of.values).index(name)) for o in self.branches if o.of.values.get(name) == values]
+            gone = {place for other, at in others for place in other.rows[:, at].tolist()} - here
+            likely &= ~np.isin(rows[:, column], list(gone))
+        return rows[likely]
+
+    def _places(self) -> Iterator[tuple[_Tried, int]]:
+        """Each branch, and where its trials begin among all."""
+        start = 0
+        for tried in self.branches:
+            yield tried, start
+            start += tried.count
+
+    def _log(self, tried: _Tried, rows: Rows, inside: NDArray[np.int64], count: int) -> NDArray[np.float32]:
+        """Logarithm of the density of a set of `count` trials, of which those at places `inside` are of this branch.
+
+        The branch is a parameter like others; of a trial elsewhere nothing else compares. One more member is uniform.
+        """
+        other = (1.0 - _EQUAL) / len(self.branches)
+        near = (_EQUAL + other) * tried.density(rows, inside)
+        far = tried.uniform * (other * (count - len(inside)) + 1.0 / len(self.branches))
+        return np.asarray(np.log((near + far) / (count + 1)), dtype=np.float32)
+
+
+def _any(rows: Rows, rng: np.random.Generator) -> list[int]:
+    row: list[int] = rows[int(rng.integers(len(rows)))].tolist()
+    return row
+
+
+def _value(trial: FrozenTrial, sign: float) -> float:
+    """What is minimised; infinite for a trial without a value."""
+    if trial.state is not TrialState.COMPLETE or trial.value is None or not math.isfinite(trial.value):
+        return math.inf
+    return sign * trial.value
+
+
+def make(families: Families, seen: Seen, seed: int) -> Strategy:  # noqa: ARG001 - the study's trials say it
+    """The sampler over the valid spaces of all families, a branch each."""
+    accept_experiments()
+    tree = Tree(families)
+    branches = []
+    for family in families:
+        values = tree.values(family)
+        distributions = {name: tree.distributions[name] for name in values}
+        branches.append(_of_family(family, values, distributions))
+    return OptunaStrategy(ParzenSampler(branches, seed=seed), tree)
+
+
+def _of_family(
+    family: Family, values: Mapping[str, tuple[Any, ...]], distributions: Mapping[str, BaseDistribution]
+) -> Branch:
+    """The family's own parameters behind its name, which is a column of zeros."""
+
+    def draw(rng: np.random.Generator, count: int) -> Rows:
+        return np.pad(family.space.draw(rng, count), ((0, 0), (1, 0)))
+
+    return Branch(values, distributions, draw, lambda rows: family.space.holds(rows[:, 1:]))

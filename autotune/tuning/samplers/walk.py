@@ -1,0 +1,21 @@
+"""What strategies share that learn nothing: they number proposals and forget results."""
+
+from autotune.core.candidate import Candidate
+from autotune.tuning.strategy import Proposal
+
+
+class Walk:
+    """A strategy but for `ask`."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def propose(self, candidate: Candidate) -> Proposal:
+        self._asked += 1
+        return Proposal(candidate, self._asked)
+
+    def tell(self, proposal: Proposal, value: float | None) -> None:
+        """Nothing to learn."""
+
+    def add(self, candidate: Candidate, value: float | None) -> None:
+        """Nothing to learn."""

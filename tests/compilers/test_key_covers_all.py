@@ -1,0 +1,67 @@
+"""What the compiler sees is in the build key: every byte of the source that is no comment, and what else it hears."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.compilers.cache import Recipe
+from autotune.core.errors import TemplateError
+from autotune.families.template import load_template
+from tests.small_templates import BODY, FRONT, MakeTemplate
+from tests.sources import kernel_source
+
+RECIPE = Recipe("cubin", kernel_source("body"), "nvcc 13.0.88", "sm_90a", ("-O3",))
+HIDDEN = [
+    "// fine\nint stowaway;\n",
+    "// fine\rint stowaway;\n",
+    "// fine\u2028int stowaway;\n",
+    "// fine\x0bint stowaway;\n",
+    "// the next line, too \\\n\n",
+    "// the next line, too ??/\n\n",
+    "int stowaway;\n",
+    "/* fine */\n",
+]
+
+
+@pytest.mark.parametrize("header", HIDDEN)
+def test_a_header_is_nothing_but_comments(header: str) -> None:
+    with pytest.raises(TemplateError, match="is to be comments"):
+        kernel_source("body", header=header)
+
+
+@pytest.mark.parametrize("key", ["summary", "source"])
+@pytest.mark.parametrize("text", ["a\\nint stowaway;", "a\\rb", "a\\u2028b", "a\\u0000b", "a\\u001b[31m"])
+def test_texts_of_the_front_matter_are_one_line(make_template: MakeTemplate, key: str, text: str) -> None:
+    old = {"summary": 'summary = "a test family"', "source": 'source = "none"'}[key]
+    with pytest.raises(TemplateError, match=f"'{key}' is to be one line without control characters"):
+        make_template(old=old, new=f'{key} = "{text}"')
+
+
+def test_values_are_one_line(make_template: MakeTemplate) -> None:
+    with pytest.raises(TemplateError, match="parameter MODE: texts are one line"):
+        make_template(old='"swizzled"]', new='"a\\nb"]')
+
+
+def test_names_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a\nint stowaway;.cu.j2"
+    path.write_text("{#---\n" + FRONT + "---#}\n" + BODY, encoding="utf-8")
+    with pytest.raises(TemplateError, match="cannot be printed"):
+        load_template(path)
+
+
+@pytest.mark.parametrize(
+    "variable", ["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CPATH", "COMPILER_PATH"]
+)
+def test_what_compilers_hear_from_the_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = set()
+    for value in (None, "-G", "-O0"):
+        monkeypatch.delenv(variable, raising=False) if value is None else monkeypatch.setenv(variable, value)
+        keys.add(replace(RECIPE).key)
+    assert len(keys) == 3
+
+
+def test_a_byte_order_mark_is_no_part_of_a_template(tmp_path: Path) -> None:
+    path = tmp_path / "marked.cu.j2"
+    path.write_text("{#---\n" + FRONT + "---#}\n" + BODY, encoding="utf-8-sig")
+    assert load_template(path).front.summary == "a test family"

@@ -1,0 +1,106 @@
+"""Winners are examined: on another problem and by the checker. What is wrong there was right where it was searched."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from autotune.core.errors import BuildError
+from autotune.core.outcome import Outcome
+from autotune.core.values import Value
+from autotune.devices.factory import CpuOpener
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
+from autotune.ops.awkward import second_problems
+from autotune.ops.registry import BUILTIN, get_op
+from autotune.store import open_store
+from autotune.store.records import StoredMeasurement
+from autotune.tuning import examination
+from autotune.tuning.choose import choose_subject
+from autotune.tuning.events import silent
+from autotune.tuning.result import SearchResult
+from autotune.tuning.session import Options, search_one
+
+FIELDS: Mapping[str, Value] = {"B": 1, "NH": 2, "T": 128, "HS": 64}
+MISTAKES = {
+    "map": ("head / (NH / NH_kv)", "head % NH_kv"),
+    "race": (
+        "    const int batch =",
+        "    if (threadIdx.x < 2) k_tile[0] = 0.0f;  // the same number twice\n    const int batch =",
+    ),
+}
+
+Found = tuple[SearchResult, dict[str, StoredMeasurement], bool]
+
+
+def search(folder: Path, **texts: str) -> Found:
+    """The defaults of some families; their records; whether the database has a winner."""
+    for name, text in texts.items():
+        (folder / f"{name}.cu.j2").write_text(text)
+    subject = choose_subject("forward", [str(folder / f"{name}.cu.j2") for name in texts], None)
+    problem = subject.problem(FIELDS)
+    with open_store(folder / "found.db") as store:
+        result = search_one(subject, problem, CpuOpener(gpu("h200"), 2), Options(trials=len(texts)), store, silent)
+        records = {record.candidate.template: record for record in store.measurements(problem)}
+        return result, records, store.winner(problem, result.device) is not None
+
+
+def family() -> str:
+    return find_template("forward", "minimal_flash").path.read_text()
+
+
+def test_what_was_right_by_luck_does_not_win(tmp_path: Path) -> None:
+    for old, _ in MISTAKES.values():
+        assert old in family()
+    result, records, won = search(tmp_path, **{name: family().replace(*change) for name, change in MISTAKES.items()})
+    assert {name: record.measurement.outcome for name, record in records.items()} == dict.fromkeys(
+        MISTAKES, Outcome.WRONG_RESULT
+    )
+    assert records["race"].measurement.message.startswith("shared memory race: ")
+    assert "(on forward B=2 NH=6 NH_kv=2 T=131 T_kv=259" in records["map"].measurement.message
+    assert all(record.measurement.timing is None for record in records.values())
+    assert (result.best, won) == (None, False)
+    assert result.outcomes == {Outcome.WRONG_RESULT: 2}
+
+
+def test_a_right_one_wins_over_one_that_is_wrong_elsewhere(tmp_path: Path) -> None:
+    texts = {"map": family().replace(*MISTAKES["map"]), "right": family()}
+    result, records, won = search(tmp_path, **texts)
+    assert result.best is not None
+    assert (result.best.candidate.template, won, result.unexamined) == ("right", True, "")
+    if records["map"].measurement.outcome is Outcome.WRONG_RESULT:  # it was the faster one
+        assert result.outcomes == {Outcome.WRONG_RESULT: 1, Outcome.OK: 1}
+
+
+def test_an_examination_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BuildError("no C++ compiler found")
+
+    monkeypatch.setattr(examination, "build_emulator", refuse)
+    result, _, won = search(tmp_path, right=family())
+    assert result.best is not None
+    assert won
+    assert result.unexamined == "no C++ compiler found"
+
+
+@pytest.mark.parametrize("name", [name for name in BUILTIN if name != "permute"])
+def test_second_problems_keep_what_kernels_are_rendered_for(name: str) -> None:
+    op = get_op(name)
+    problem = op.problem()
+    others = list(second_problems(op, problem))
+    assert len(others) > 1
+    assert all(other[field] == problem[field] for other in others for field in op.exact_fields)
+    assert problem not in others
+
+
+@pytest.mark.parametrize("layout", ["bthd", "packed"])
+def test_second_problems_of_attention(layout: str) -> None:
+    op = get_op("backward")
+    first, second, *_ = second_problems(op, op.problem(layout=layout))
+    for other in (first, second):
+        assert other["NH"] != other["NH_kv"]
+    if layout == "packed":
+        assert first["T"] == first["T_kv"]
+    else:
+        assert first.integer("T") < first.integer("T_kv")
+        assert second.integer("T") > second.integer("T_kv")
