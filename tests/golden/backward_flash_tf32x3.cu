@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          abedc5d0af0cdd34
+// hash:          437cafb095f7d061
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
@@ -203,8 +203,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
 #pragma unroll 1
     for (int head = head_begin; head < head_begin + heads; ++head) {
-        const auto step = [&](int tile, auto masked) { attend(head, tile, masked); };
-        for_each_step<PEEL, !REVERSE>(tiles, REVERSE ? tiles - masked_tiles : masked_tiles, step);
+        for_each_step<PEEL, !REVERSE>(tiles, REVERSE ? tiles - masked_tiles : masked_tiles, attend, head);
     }
 
     wait_for_copies<0>();

@@ -79,35 +79,43 @@ def test_hidden_keys(T: int, T_kv: int, causal: bool, cache: BuildCache) -> None
 
 
 def sums_of(seed: int) -> NDArray[np.float32]:
-    """(lse in base 2, delta) of 64 queries; one sees no key."""
+    """(lse, delta) of 64 queries; one sees no key."""
     sums = np.random.default_rng(seed).standard_normal((64, 2)).astype(np.float32)
     sums[20, 0] = np.inf
     return sums
 
 
-def weights(s: NDArray[Any], lse: NDArray[Any]) -> NDArray[np.float64]:
-    return np.exp2(s.astype(np.float64) * 0.5 * np.log2(np.e) - lse)
+def weights(s: NDArray[Any], lse: NDArray[Any], natural: str) -> NDArray[np.float64]:
+    scores = s.astype(np.float64) * 0.5
+    return np.exp(scores - lse) if natural == "true" else np.exp2(scores * np.log2(np.e) - lse)
 
 
-def test_columns_are_weighed(cache: BuildCache) -> None:
+either = pytest.mark.parametrize("natural", ["true", "false"])
+
+
+@either
+def test_columns_are_weighed(natural: str, cache: BuildCache) -> None:
     """Queries from 8 on of those that have sums."""
     sums = sums_of(2)
-    s, dp, p, ds = run(cache, "weigh_columns(a, b, scores, reinterpret_cast<const float4*>(sums), 8, lane)", sums)
-    expected = weights(s, sums[8 : 8 + COLS, 0])
+    s, dp, p, ds = run(
+        cache, f"weigh_columns<{natural}>(a, b, scores, reinterpret_cast<const float4*>(sums), 8, lane)", sums
+    )
+    expected = weights(s, sums[8 : 8 + COLS, 0], natural)
     assert (p[:, 12] == 0).all()
     np.testing.assert_allclose(p, expected, rtol=1e-5)
     np.testing.assert_allclose(ds, expected * (dp - sums[8 : 8 + COLS, 1]), rtol=1e-5, atol=1e-6)
     _, _, again, unchanged = run(
-        cache, "weigh_columns(a, scores, reinterpret_cast<const float4*>(sums), 8, lane)", sums
+        cache, f"weigh_columns<{natural}>(a, scores, reinterpret_cast<const float4*>(sums), 8, lane)", sums
     )
     np.testing.assert_array_equal(again, p)
     np.testing.assert_array_equal(unchanged, dp)
 
 
-def test_rows_are_weighed(cache: BuildCache) -> None:
+@either
+def test_rows_are_weighed(natural: str, cache: BuildCache) -> None:
     sums = sums_of(3)
-    s, dp, unchanged, ds = run(cache, "weigh_rows(a, b, scores, rows)", sums)
+    s, dp, unchanged, ds = run(cache, f"weigh_rows<{natural}>(a, b, scores, rows)", sums)
     np.testing.assert_array_equal(unchanged, s)
-    expected = weights(s, sums[:ROWS, :1]) * (dp - sums[:ROWS, 1:])
+    expected = weights(s, sums[:ROWS, :1], natural) * (dp - sums[:ROWS, 1:])
     assert (ds[20] == 0).all()
     np.testing.assert_allclose(ds, expected, rtol=1e-5, atol=1e-6)

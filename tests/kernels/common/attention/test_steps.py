@@ -17,17 +17,17 @@ def test_every_step_once(peel: str, masked_first: str, count: int, first: int, c
         extern "C" __global__ void test(int* order, int* masks, int* number)
         {{
             if (threadIdx.x != 0) return;
-            const auto step = [&](int i, auto masked) {{
-                order[*number] = i;
+            const auto step = [&](int more, int i, auto masked) {{
+                order[*number] = more + i;
                 masks[(*number)++] = masked ? 1 : 0;
             }};
-            for_each_step<{peel}, {masked_first}>({count}, {first}, step);
+            for_each_step<{peel}, {masked_first}>({count}, {first}, step, 100);
         }}
         """,
         cache,
     )
     got = kernel(order=np.full(8, -1, np.int32), masks=np.full(8, -1, np.int32), number=np.zeros(1, np.int32))
     assert got["number"][0] == count
-    np.testing.assert_array_equal(got["order"][:count], np.arange(count))
+    np.testing.assert_array_equal(got["order"][:count], 100 + np.arange(count))
     expected = (np.arange(count) < first) == (masked_first == "true")
     np.testing.assert_array_equal(got["masks"][:count], expected)
