@@ -56,7 +56,7 @@ def families() -> Families:
     with TemporaryDirectory() as folder:
         for name in ("wide_one", "wide_two"):
             path = Path(folder, f"{name}.cu.j2")
-            path.write_text(_FAMILY.format(a=list(range(192)), b=list(range(20))))
+            path.write_text(_FAMILY.format(a=list(range(192)), b=list(range(20))), encoding="utf-8")
             template = load_template(path)
             space = Space(template, get_op("forward").problem(), gpu("h200"))
             values = {parameter.name: parameter.values for parameter in template.parameters}

@@ -24,7 +24,7 @@ from autotune.core.problem import Problem, split_json
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.plain import dumps, loads
-from autotune.store.records import Stage, StoredMeasurement
+from autotune.store.records import Record, StoredMeasurement
 
 RecordType = Literal["measurement", "winner"]
 
@@ -35,19 +35,12 @@ _HASH = re.compile(r"[0-9a-f]{8,64}\Z")
 _KIND_OF_TIMES = {"cuda": {"measured"}, "cpu": {"estimated"}, "replay": {"measured", "estimated"}}
 
 
-@dataclass(frozen=True)
-class Line:
-    """One record, free of any database's ids."""
+@dataclass(frozen=True, kw_only=True)
+class Line(Record):
+    """A record with its device in full, free of any database's ids."""
 
     record: RecordType
     identity: DeviceIdentity
-    problem: Problem
-    candidate: Candidate
-    source_hash: str
-    stage: Stage
-    package_version: str
-    created_at: datetime
-    measurement: Measurement
 
     def text(self) -> str:
         """The line, without its end."""
@@ -70,10 +63,7 @@ class Line:
 
     def stored(self) -> StoredMeasurement:
         """The record as a store hands it out, with 0 for the id that it has in none."""
-        return StoredMeasurement(
-            0, self.identity.name, self.problem, self.candidate, self.source_hash, self.stage, None,
-            self.package_version, self.created_at, self.measurement,
-        )  # fmt: skip
+        return StoredMeasurement(id=0, device=self.identity.name, search_id=None, **self.parts())
 
     @property
     def is_winner(self) -> bool:

@@ -4,7 +4,7 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
@@ -18,20 +18,21 @@ Stage = Literal["trial", "final"]
 SearchState = Literal["running", "finished", "interrupted"]
 
 
-@dataclass(frozen=True)
-class StoredMeasurement:
-    """A measurement with everything it belongs to. `device` is `DeviceIdentity.name`."""
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A measurement and what it is of: the same in a database, in a JSON line and in a winner that ships."""
 
-    id: int
-    device: str
     problem: Problem
     candidate: Candidate
     source_hash: str
     stage: Stage
-    search_id: int | None
     package_version: str
     created_at: datetime
     measurement: Measurement
+
+    def parts(self) -> dict[str, Any]:
+        """Its fields by name, without those of where it was found."""
+        return {field.name: getattr(self, field.name) for field in fields(Record)}
 
     @property
     def driver(self) -> str:
@@ -42,6 +43,15 @@ class StoredMeasurement:
     def compiler(self) -> str:
         """Compiler it was built with; empty where nothing was built."""
         return self.measurement.environment.get("compiler", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredMeasurement(Record):
+    """A record with its place in a database. `device` is `DeviceIdentity.name`."""
+
+    id: int
+    device: str
+    search_id: int | None
 
 
 @dataclass(frozen=True)

@@ -71,17 +71,7 @@ def import_lines(store: Store, lines: Iterable[Line]) -> ImportReport:
 
 def line_of(record: StoredMeasurement, identity: DeviceIdentity) -> Line:
     """A record of a store on the device that is called `record.device`, as a line."""
-    return Line(
-        record="measurement",
-        identity=identity,
-        problem=record.problem,
-        candidate=record.candidate,
-        source_hash=record.source_hash,
-        stage=record.stage,
-        package_version=record.package_version,
-        created_at=record.created_at,
-        measurement=record.measurement,
-    )
+    return Line(record="measurement", identity=identity, **record.parts())
 
 
 def identities(store: Store) -> dict[str, DeviceIdentity]:

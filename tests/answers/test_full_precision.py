@@ -48,7 +48,10 @@ def line(
     name: str, ms: float, problem: Problem = PROBLEM, stage: Stage = "final", measurement: Measurement | None = None
 ) -> Line:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    return Line("winner", H200, problem, made(name, problem), SOURCE, stage, "0.1.0", moment, measurement or ok(ms))
+    return Line(
+        record="winner", identity=H200, problem=problem, candidate=made(name, problem), source_hash=SOURCE, stage=stage,
+        package_version="0.1.0", created_at=moment, measurement=measurement or ok(ms),
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -79,7 +79,10 @@ def made(family: Template, BLOCK_M: int = 32, template_hash: str | None = None, 
 
 def line(identity: DeviceIdentity, problem: Problem, candidate: Candidate, measurement: Measurement) -> Line:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    return Line("winner", identity, problem, candidate, SOURCE, "final", "0.1.0", moment, measurement)
+    return Line(
+        record="winner", identity=identity, problem=problem, candidate=candidate, source_hash=SOURCE, stage="final",
+        package_version="0.1.0", created_at=moment, measurement=measurement,
+    )  # fmt: skip
 
 
 def test_the_exact_winner(store: Store, family: Template) -> None:

@@ -5,19 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import autotune
 from autotune.answers.export_text import export_text
+from autotune.answers.kernel import Kernel
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import build_cubin
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Outcome
 from autotune.devices.cuda import CudaDevice
+from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.ops.expected import expect
 from tests.gpu.exported import run
-from tests.kernels.test_tensor_maps import FAMILY, FILE, FORWARD, SHAPE, answer
+from tests.kernels.test_tensor_maps import FAMILY, FORWARD, SHAPE, answer
 
 pytestmark = pytest.mark.gpu
 
@@ -42,9 +43,9 @@ def test_a_family_with_maps_is_right(changed: dict[str, Any], group: int, cache:
         device.close()
 
 
-def test_strides_of_tensors(tmp_path: Any) -> None:
+def test_strides_of_tensors() -> None:
     torch = pytest.importorskip("torch")
-    kernel = autotune.kernel(op="forward", device="cuda", db=tmp_path / "none.db", template=FILE, **FIELDS)
+    kernel = Kernel(answer(**FIELDS), CudaOpener().open())  # of this very family
     problem = FORWARD.problem(**FIELDS)
     inputs = FORWARD.inputs(problem, 1)
     tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}
