@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4559d226cee50c49
+// hash:          50b105d651e3f694
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_tiles.cuh"
@@ -10,6 +10,7 @@
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/attention/steps.cuh"
+#include "common/attention/work_order.cuh"
 #include "common/ptx/arithmetic.cuh"
 #include "common/ptx/async_copy.cuh"
 #include "common/ptx/ldmatrix.cuh"
@@ -86,7 +87,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     const int batch = place.batch;
     const int head = place.head;
     const RowMap<PACK_HEADS> map(head, group, T);
-    const int head_kv = PACK_HEADS ? head : key_head(head, group_inverse);
+    const int head_kv = PACK_HEADS ? head : divided(head, group_inverse);
     const int row_begin = place.block * BLOCK_M;
     const int row_end = min(row_begin + BLOCK_M, map.count);
 

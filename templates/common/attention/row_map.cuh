@@ -6,10 +6,6 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-/// The key head of a head of the queries, without a division. `inverse`: 2^40 divided by the number of heads that share a
-/// key head, rounded up. Exact while the product of that number and of all heads is under 2^40.
-__device__ __forceinline__ int key_head(int head, long long inverse) { return static_cast<int>(head * inverse >> 40); }
-
 /// The rows that blocks with one key head share out: the queries of one head; or, PACKED, those of all the heads that
 /// share the key head, the heads of a query next to each other: row = query * group + head. So keys and values are
 /// read once for the group, and a tile is full although queries are few.
