@@ -87,7 +87,8 @@ def sums_of(seed: int) -> NDArray[np.float32]:
 
 def weights(s: NDArray[Any], lse: NDArray[Any], natural: str) -> NDArray[np.float64]:
     scores = s.astype(np.float64) * 0.5
-    return np.exp(scores - lse) if natural == "true" else np.exp2(scores * np.log2(np.e) - lse)
+    exact: NDArray[np.float64] = np.exp(scores - lse) if natural == "true" else np.exp2(scores * np.log2(np.e) - lse)
+    return exact
 
 
 either = pytest.mark.parametrize("natural", ["true", "false"])
