@@ -2,21 +2,22 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          26ae9665b7e413dd
+// hash:          437cafb095f7d061
 
 #include "common/attention/exact.cuh"
+#include "common/attention/gradient_operands.cuh"
 #include "common/attention/query_share_tf32.cuh"
+#include "common/attention/row_dots.cuh"
 #include "common/attention/row_sums.cuh"
 #include "common/attention/score.cuh"
-#include "common/attention/softmax.cuh"
+#include "common/attention/score_tiles.cuh"
+#include "common/attention/steps.cuh"
 #include "common/ptx/async_copy.cuh"
 #include "common/ptx/opaque.cuh"
 #include "common/ptx/shared_address.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/shared_tile.cuh"
-#include "common/tile/staged.cuh"
 #include "common/tile/tile_copy.cuh"
-#include "common/types.cuh"
 #include "common/view.cuh"
 #include "common/warp/matrix_lanes.cuh"
 #include "common/warp/tf32_products.cuh"
@@ -31,18 +32,19 @@ constexpr int CHUNK = 32;         // of them a warp works on at once
 constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory
 constexpr int UNROLL = 16;        // steps of 8 columns of the head, in S and dP
 constexpr bool REVERSE = false;     // from the last step to the first
+constexpr bool PEEL = true;        // steps with a mask have a loop of their own
 constexpr int ROW_THREADS = 256;  // a block of the kernels that work row by row
 constexpr int ROW_LANES = 16;      // of them a row
 
 constexpr int WARPS = BLOCK_N / OWN_TILES / 16;
 constexpr int THREADS = 32 * WARPS;
 constexpr int C_TILES = CHUNK / 8;  // tiles of 8 in a chunk
-constexpr int NONE_SEEN = 1 << 30;
 static_assert(BLOCK_M / 2 <= THREADS, "a copy of two queries' sums is a thread's");
 
 using Tile = FloatTile<HS, true>;
 using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
 using Gradients = TransposedGradients<HS, OWN_TILES>;
+using Operands = GradientOperands<float, HS, CAUSAL>;
 
 using Pairs = PairTile<BLOCK_M>;  // dS, transposed: keys by queries
 constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
@@ -51,55 +53,6 @@ constexpr int DQ_ROWS = BLOCK_M / DQ_WARPS_M;   // queries a warp
 constexpr int DQ_TILES = HS / DQ_WARPS_D / 16;  // tiles of 16 columns a warp, taken by turns where addresses allow it
 constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
 using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, DQ_ROWS / 8>;
-
-/// A flag whose value the compiler knows.
-template <bool VALUE>
-struct Known {
-    __device__ constexpr operator bool() const { return VALUE; }
-};
-
-/// What the forward pass left of a query, for the backward pass.
-struct RowSums {
-    float lse;    // +inf, which makes all its weights 0, for a query without keys or past the last one
-    float delta;  // sum of dO * O
-};
-
-/// What all blocks work on.
-struct Operands {
-    View<float, 4> q;
-    View<float, 4> k;
-    View<float, 4> v;
-    View<float, 4> out;
-    View<float, 4> dout;
-    const float* lse;
-    const RowSums* row_sums;  // of `rows` queries a head
-    int NH;
-    int NH_kv;
-    int T;
-    int T_kv;
-    int rows;
-    float scale;
-
-    __device__ __forceinline__ ExactGradients<HS, CAUSAL, float> exact() const
-    {
-        return {read_only(q), read_only(k), read_only(v), read_only(out),           read_only(dout),
-                lse,          NH,           NH / NH_kv,   Scores<CAUSAL>(T, T_kv, scale)};
-    }
-
-    __device__ __forceinline__ const RowSums* sums_of(int batch, int head, int query) const
-    {
-        return row_sums + (static_cast<long long>(batch) * NH + head) * rows + query;
-    }
-};
-
-/// Starts to copy ROWS rows of a head from row `first` on; rows from `rows` on become 0.
-template <int ROWS>
-__device__ __forceinline__ void copy_rows(const TileCopier<Tile, THREADS>& copier, unsigned char* tile,
-                                          const View<float, 4>& tensor, int batch, int head, int first, int rows,
-                                          bool vectors)
-{
-    copier.copy<ROWS>(tile, copier.start(tensor, matrix_of(tensor, batch, head), first), tensor, rows - first, vectors);
-}
 
 /// delta and the log-sum-exp of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
@@ -112,8 +65,9 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
     if (threadIdx.x % ROW_LANES == 0) {
         const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
         const bool sees_keys = log_sum != minus_infinity();
-        reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
-            RowSums{trusted_log_sum(log_sum), sees_keys ? delta : 0.0f};
+        float* const to = row_sums + 2 * place.number(NH, rows);
+        to[0] = trusted_log_sum(log_sum);
+        to[1] = sees_keys ? delta : 0.0f;
     }
     if (place.t >= T) return;
     const bool vectors = allows_vectors<4>(dq);
@@ -183,22 +137,6 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     Gradients dk_rows = {};
     Gradients dv_rows = {};
 
-    // Hides the queries that do not see a key, in a chunk from `query` on.
-    const auto mask = [&](Products& s, int query) {
-        const int first_own = opaque(key + warp_row + lane / 4);
-#pragma unroll
-        for (int m = 0; m < OWN_TILES; ++m)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int own = first_own + 16 * m + 8 * half;
-                const int hidden = own < in.T_kv ? scores.first_query(own) - query : NONE_SEEN;
-#pragma unroll
-                for (int n = 0; n < C_TILES; ++n)
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (8 * n + lane % 4 * 2 + e < hidden) s[m][n][2 * half + e] = minus_infinity();
-            }
-    };
 
     // Writes dS of a chunk from query `first` of the tile on.
     const int place = Pairs::place_of_lane();
@@ -232,7 +170,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         const int query = first_query(tile);
         wait_for_copies<0>();
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
-        copy_after(head, tile, stage ^ 1);
+        if constexpr (STAGES == 2) copy_after(head, tile, stage ^ 1);
         const unsigned char* const q_tile = q_tiles + stage * Tile::bytes(BLOCK_M);
         const unsigned char* const dout_tile = dout_tiles + stage * Tile::bytes(BLOCK_M);
         const float4* const sums = reinterpret_cast<const float4*>(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
@@ -249,35 +187,23 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                                              shared_address(q_tile) + Tile::bytes(first), cols_first);
             multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
                                              shared_address(dout_tile) + Tile::bytes(first), cols_first);
-            if (masked) mask(s, query + first);
-#pragma unroll
-            for (int n = 0; n < C_TILES; ++n) {  // S becomes P, dP becomes dS
-                const float4 both = sums[(first + 8 * n) / 2 + lane % 4];  // of two neighbouring queries
-#pragma unroll
-                for (int m = 0; m < OWN_TILES; ++m)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        s[m][n][e] = scores.probability(s[m][n][e], e % 2 ? both.z : both.x);
-                        ds[m][n][e] = s[m][n][e] * (ds[m][n][e] - (e % 2 ? both.w : both.y));
-                    }
-            }
+            if (masked) hide_queries<true>(s, scores, opaque(key + warp_row + lane / 4), query + first, lane);
+            weigh_columns<true>(s, ds, scores, sums, first, lane);
             write_pairs(ds, first);
             multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
             multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
         }
         __syncthreads();  // dS is there
-        stage ^= 1;
+        if constexpr (STAGES == 1)
+            copy_after(head, tile, 0);
+        else
+            stage ^= 1;
         add_dq(head, query, masked ? min(BLOCK_N, scores.keys_seen(query + BLOCK_M - 1) - key) : BLOCK_N);
     };
 
 #pragma unroll 1
     for (int head = head_begin; head < head_begin + heads; ++head) {
-        const int peeled = masked_tiles;
-        int tile = 0;
-#pragma unroll 1
-        for (; tile < peeled; ++tile) attend(head, tile, Known<true>());
-#pragma unroll 1
-        for (; tile < tiles; ++tile) attend(head, tile, Known<false>());
+        for_each_step<PEEL, !REVERSE>(tiles, REVERSE ? tiles - masked_tiles : masked_tiles, attend, head);
     }
 
     wait_for_copies<0>();

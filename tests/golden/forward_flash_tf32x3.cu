@@ -2,14 +2,15 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          a0d5b86e1d876dab
+// hash:          2be5c6c358569d18
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
-#include "common/ptx/opaque.cuh"
+#include "common/attention/steps.cuh"
 #include "common/ptx/async_copy.cuh"
 #include "common/ptx/ldmatrix.cuh"
+#include "common/ptx/opaque.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/shared_tile.cuh"
 #include "common/tile/tile_copy.cuh"
@@ -32,6 +33,7 @@ constexpr int BLOCK_N = 32;  // keys a step
 constexpr int STAGES = 2;  // tiles of K and of V in shared memory
 constexpr int UNROLL = 32;  // steps over the head that are written out, at most
 constexpr bool REVERSE = false;  // from the last key to the first
+constexpr bool PEEL = true;  // steps with a mask have a loop of their own
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
@@ -44,12 +46,6 @@ using Tile = FloatTile<HS, false>;
 using Values = DeepFloats<Tile>;
 using OperandA = MixedA;  // small products in bf16
 using OperandB = MixedB;
-
-/// A flag whose value the compiler knows.
-template <bool VALUE>
-struct Known {
-    __device__ constexpr operator bool() const { return VALUE; }
-};
 
 /// This warp's queries as A operands, 8 columns a step.
 struct Queries {
@@ -334,12 +330,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         add_values(o, factor, s, value_rows, v_tile(step));
     };
 
-    const int peeled = full_tiles;
-    int step = 0;
+    if constexpr (PEEL) {
+        for_each_step<PEEL, REVERSE>(tiles, REVERSE ? tiles - full_tiles : full_tiles, attend);
+    } else {
 #pragma unroll 1
-    for (; step < peeled; ++step) attend(step, Known<false>());
-#pragma unroll 1
-    for (; step < tiles; ++step) attend(step, Known<true>());
+        for (int step = 0; step < tiles; ++step) attend(step, first_key(step) >= full_tiles * BLOCK_N);
+    }
 
     float factor[ROWS];
 #pragma unroll

@@ -11,8 +11,11 @@ __all__ = ["on_the_gpu"]
 
 pytestmark = pytest.mark.gpu
 
-for path in sorted((Path(__file__).parents[1] / "kernels" / "common").glob("test_*.py")):
-    for name, function in vars(import_module(f"tests.kernels.common.{path.stem}")).items():
+COMMON = Path(__file__).parents[1] / "kernels" / "common"
+
+for path in sorted(COMMON.rglob("test_*.py")):
+    module = ".".join(("tests", "kernels", "common", *path.relative_to(COMMON).with_suffix("").parts))
+    for name, function in vars(import_module(module)).items():
         if name.startswith("test_"):
             assert name not in globals(), f"{name} is in two modules; one would not be run"
             globals()[name] = function

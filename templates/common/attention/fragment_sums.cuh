@@ -1,4 +1,4 @@
-// Sums of fragments in device memory, to which several blocks add.
+// dQ on its way: sums of fragments in device memory, to which blocks of keys add.
 #pragma once
 
 /// Sums of fragments in device memory, 128 floats for each 16x8 piece of a matrix, in an order in which a warp adds to

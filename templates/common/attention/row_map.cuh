@@ -6,10 +6,6 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-/// The key head of a head of the queries, without a division. `inverse`: 2^40 divided by the number of heads that share a
-/// key head, rounded up. Exact while the product of that number and of all heads is under 2^40.
-__device__ __forceinline__ int key_head(int head, long long inverse) { return static_cast<int>(head * inverse >> 40); }
-
 /// The rows that blocks with one key head share out: the queries of one head; or, PACKED, those of all the heads that
 /// share the key head, the heads of a query next to each other: row = query * group + head. So keys and values are
 /// read once for the group, and a tile is full although queries are few.
@@ -54,6 +50,29 @@ __device__ __forceinline__ void copy_packed_rows(unsigned char* tile, const View
 #pragma unroll
             for (int e = 0; e < 8; ++e)
                 reinterpret_cast<T*>(to)[e] = valid ? from[e * tensor.stride[3]] : from_float<T>(0.0f);
+        }
+    }
+}
+
+/// Writes the first ROWS rows of a tile to rows of `tensor` from `first` on, those that exist. Called by THREADS
+/// neighbouring threads, the first of them a multiple of THREADS.
+template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
+__device__ __forceinline__ void write_mapped_rows(const View<T, 4>& tensor, const RowMap<PACKED>& map, int batch, int first,
+                                                  const unsigned char* tile)
+{
+    const bool vectors = allows_vectors<8>(tensor);
+#pragma unroll 4
+    for (int i = threadIdx.x % THREADS; i < ROWS * Tile::CHUNKS; i += THREADS) {
+        const int row = i / Tile::CHUNKS;
+        const int chunk = i % Tile::CHUNKS;
+        if (first + row >= map.count) break;
+        const unsigned char* const part = tile + Tile::offset(row, chunk);
+        T* const result = map.at(tensor, batch, first + row) + chunk * 8 * tensor.stride[3];
+        if (vectors) {  // as one word: of a vector of elements the compiler makes a store each
+            *reinterpret_cast<uint4*>(result) = *reinterpret_cast<const uint4*>(part);
+        } else {
+#pragma unroll
+            for (int e = 0; e < 8; ++e) result[e * tensor.stride[3]] = reinterpret_cast<const T*>(part)[e];
         }
     }
 }

@@ -1,4 +1,4 @@
-// A flag whose value the compiler knows, as an argument.
+// The steps of a block: over the tiles that its rows see, of which those at one end need a mask.
 #pragma once
 
 /// A flag whose value the compiler knows.
@@ -6,3 +6,20 @@ template <bool VALUE>
 struct Known {
     __device__ constexpr operator bool() const { return VALUE; }
 };
+
+/// step(rest..., i, masked) for i from 0 to count - 1; the first `first` of them are masked if MASKED_FIRST, else the others
+/// are. PEEL: in two loops, whose bodies know whether they mask; else in one that asks.
+template <bool PEEL, bool MASKED_FIRST, class Step, class... Rest>
+__device__ __forceinline__ void for_each_step(int count, int first, const Step& step, const Rest&... rest)
+{
+    if constexpr (PEEL) {
+        int i = 0;
+#pragma unroll 1
+        for (; i < first; ++i) step(rest..., i, Known<MASKED_FIRST>());
+#pragma unroll 1
+        for (; i < count; ++i) step(rest..., i, Known<!MASKED_FIRST>());
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < count; ++i) step(rest..., i, MASKED_FIRST ? i < first : i >= first);
+    }
+}

@@ -65,6 +65,16 @@ struct TileCopier {
     }
 };
 
+/// Starts to copy ROWS rows of a head from row `first` on; rows from `rows` on become 0.
+template <int ROWS, class Tile, int THREADS, class T>
+__device__ __forceinline__ void copy_rows(const TileCopier<Tile, THREADS>& copier, unsigned char* tile,
+                                          const View<T, 4>& tensor, int batch, int head, int first, int rows,
+                                          bool vectors)
+{
+    copier.template copy<ROWS>(tile, copier.start(tensor, matrix_of(tensor, batch, head), first), tensor, rows - first,
+                               vectors);
+}
+
 /// Writes the first `rows` of a tile's ROWS rows to a matrix; called by all THREADS threads.
 template <class T, class Tile, int ROWS, int THREADS>
 __device__ __forceinline__ void write_rows(T* to, const View<T, 4>& tensor, int rows, const unsigned char* tile)

@@ -7,6 +7,14 @@
 #include "common/tile/shared_tile.cuh"
 #include "common/types.cuh"
 
+/// Warps that share out the columns (or rows) of a matrix take them by turns, 16 at a time: of its pieces of 8, the n-th
+/// that a warp has, counted from its first.
+template <int SHARERS>
+__host__ __device__ constexpr int nth_piece(int n)
+{
+    return n / 2 * 2 * SHARERS + n % 2;
+}
+
 /// 16 * M rows of a tile that a warp multiplies again and again, as A operands.
 template <class Tile, int M, bool IN_REGISTERS>
 struct OwnRows {
@@ -33,8 +41,8 @@ struct OwnRows {
 };
 
 /// acc = own rows times 8 * N rows of a tile, over the head: S = K Q^T, dP = V dO^T. `row`: the lane's in the tile, for
-/// ldmatrix with columns first.
-template <class T, class Tile, int M, int N, bool IN_REGISTERS>
+/// ldmatrix with columns first. Of the tile's pieces of 8 rows, those that one of SHARERS warps has.
+template <class T, int SHARERS = 1, class Tile, int M, int N, bool IN_REGISTERS>
 __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const OwnRows<Tile, M, IN_REGISTERS>& own,
                                                    SharedAddress row)
 {
@@ -52,7 +60,7 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
-            ldmatrix(b, Tile::advance(row, 2 * step) + Tile::bytes(8 * n));
+            ldmatrix(b, Tile::advance(row, 2 * step) + Tile::bytes(8 * nth_piece<SHARERS>(n)));
 #pragma unroll
             for (int m = 0; m < M; ++m) {
                 mma_16x8x16<T>(acc[m][n], a[m], b[0], b[1]);
@@ -60,14 +68,6 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
             }
         }
     }
-}
-
-/// Warps that share out the columns of a matrix take them by turns, 16 at a time: of its pieces of 8 columns, the n-th
-/// that a warp has, counted from its first.
-template <int SHARERS>
-__host__ __device__ constexpr int nth_piece(int n)
-{
-    return n / 2 * 2 * SHARERS + n % 2;
 }
 
 /// acc += a times 16 rows of a tile: dV += P^T dO, dK += dS^T Q, dQ += dS K. Of the tile's columns, those that one of
