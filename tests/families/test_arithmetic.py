@@ -51,7 +51,9 @@ def test_the_bound_is_hardly_wider_than_that_of_plain_fp32(op: str, causal: bool
     assert unit.bounds.keys() == {"full", "tf32x3"}
     assert unit.bound is unit.bounds["full"]
     for name, plain in unit.bounds["full"].items():
-        assert 0.99 * np.median(plain) < np.median(unit.bounds["tf32x3"][name]) < 2 * np.median(plain)
+        bound = np.asarray(unit.bounds["tf32x3"][name])  # of each row
+        assert bound.max() > 0.99 * np.max(plain), name
+        assert (bound < 2 * np.asarray(plain)).all(), name
 
 
 @pytest.mark.parametrize("op", ["forward", "backward"])
@@ -66,7 +68,7 @@ def test_attention_with_single_products_is_far_outside_it(op: str, monkeypatch: 
     monkeypatch.setattr("autotune.ops.attention_reference._PRODUCTS", {"full": np.matmul, "tf32x3": single})
     got = get_op(op).approximate(problem, get_op(op).inputs(problem, 1), "tf32x3")
     for name, reference in unit.reference.items():
-        assert np.abs(got[name] - reference).max() > 5 * np.median(unit.bounds["tf32x3"][name]), name
+        assert (np.abs(got[name] - reference) / unit.bounds["tf32x3"][name]).max() > 10, name
 
 
 def test_16_bit_problems_have_one_bound() -> None:
