@@ -28,7 +28,7 @@ from autotune.store import Store
 from autotune.store.json_lines import Line, as_winner
 from autotune.store.line_files import write_lines
 from autotune.store.shipped import load_winners
-from autotune.store.transfer import identities, line_of
+from autotune.store.transfer import Identities, line_of
 
 Standing = Literal["same", "renewed", "adopted", "changed", "unknown", "other compiler", "no family"]
 """Of a winner.
@@ -108,7 +108,7 @@ def recheck_store(store: Store, way: Way) -> list[Rechecked]:
         BuildError: see `recheck`.
         StoreError: the database cannot be read, or written.
     """
-    winners, devices = store.winners(), identities(store)
+    winners, devices = store.winners(), Identities(store)
     lines = [as_winner(line_of(winner.record, devices[winner.record.device])) for winner in winners]
     found = []
     for winner, one in zip(winners, recheck(lines, way), strict=True):

@@ -151,14 +151,14 @@ def _record(text: str, when: str, db: str | None) -> "Line":
     from autotune.families.expressions import Expression
     from autotune.store import open_store
     from autotune.store.json_lines import as_winner
-    from autotune.store.transfer import identities, line_of
+    from autotune.store.transfer import Identities, line_of
 
     if text.isdecimal() and len(text) < 16:
         with open_store(db, create=False) as store:
             found = store.measurement(int(text))
             if found is None:
                 raise UsageError(f"there is no record {text} in {store.location}")
-            line = line_of(found, identities(store)[found.device])
+            line = line_of(found, Identities(store)[found.device])
             timing = found.measurement.timing
             winner = None if timing is None else store.winner(found.problem, found.device, timing.kind)
         return as_winner(line) if winner is not None and winner.record.id == found.id else line

@@ -1,4 +1,4 @@
-"""Memory that ends at a page nobody may touch, so that an access past its end is a fault and not a wrong number."""
+"""Memory that ends at pages nobody may touch, so that an access past its end is a fault and not a wrong number."""
 
 import ctypes
 import mmap
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from autotune.core.errors import LaunchError
 
 _PAGE = mmap.PAGESIZE
+_GUARD = 16 << 20  # bytes on either side: only addresses are taken. What lies one page further may be anybody's memory
 _ALIGNMENT = 16  # of the start, for vector accesses; sizes that are multiples of 256 get the 256 that CUDA gives
 _POISON = 0xFF
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -24,7 +25,7 @@ _PROT_NONE = 0
 
 
 class GuardedMemory:
-    """`nbytes` between two guard pages. The end lies against the later one, but for the start's alignment.
+    """`nbytes` between two guards of 16 MiB. The end lies against the later one, but for the start's alignment.
 
     What is left over in the pages (before the start; at most 15 bytes behind the end) holds 0xFF bytes: read, they are
     NaN; written, `damage` tells.
@@ -39,16 +40,16 @@ class GuardedMemory:
         self.nbytes = nbytes
         self._inner = max(1, -(-nbytes // _PAGE)) * _PAGE
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        protection = mmap.PROT_READ | mmap.PROT_WRITE
-        base = _libc.mmap(None, self._inner + 2 * _PAGE, protection, flags, -1, 0)
+        base = _libc.mmap(None, self._inner + 2 * _GUARD, _PROT_NONE, flags, -1, 0)
         if base is None or base == _MAP_FAILED:
             raise LaunchError(f"out of memory: cannot allocate {nbytes} bytes")
         self._base: int = base
-        self._first = base + _PAGE
+        self._first = base + _GUARD
         self._end = self._first + self._inner
         self.address = self._end - -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        for guard in (base, self._end):
-            _libc.mprotect(guard, _PAGE, _PROT_NONE)
+        if _libc.mprotect(self._first, self._inner, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
+            _libc.munmap(base, self._inner + 2 * _GUARD)
+            raise LaunchError(f"out of memory: cannot allocate {nbytes} bytes")
         ctypes.memset(self._first, _POISON, self._inner)
 
     def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -73,7 +74,7 @@ class GuardedMemory:
 
     def locate(self, address: int) -> str | None:
         """`12 bytes past the end` when the address is near this memory, else nothing."""
-        if not self._base <= address < self._end + _PAGE:
+        if not self._base <= address < self._end + _GUARD:
             return None
         if address < self.address:
             return f"{self.address - address} bytes before the start"
@@ -81,7 +82,7 @@ class GuardedMemory:
 
     def close(self) -> None:
         if self._base:
-            _libc.munmap(self._base, self._inner + 2 * _PAGE)
+            _libc.munmap(self._base, self._inner + 2 * _GUARD)
             self._base = 0
 
     def _bytes(self, address: int, count: int) -> NDArray[np.uint8]:

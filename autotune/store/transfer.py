@@ -31,7 +31,7 @@ def export_lines(
     store: Store, *, op: str | None = None, device: str | None = None, winners_only: bool
 ) -> Iterator[Line]:
     """A store's records in the order of their ids, then its winners."""
-    devices = identities(store)
+    devices = Identities(store)
     if not winners_only:
         for record in store.measurements(None, device, stage=None):
             if op in {None, record.problem.op}:
@@ -74,10 +74,21 @@ def line_of(record: StoredMeasurement, identity: DeviceIdentity) -> Line:
     return Line(record="measurement", identity=identity, **record.parts())
 
 
-def identities(store: Store) -> dict[str, DeviceIdentity]:
-    """A store's devices by name."""
-    with store.read() as session:
-        return {row.name: to_identity(row) for row in session.scalars(select(Device))}
+class Identities(dict[str, DeviceIdentity]):
+    """A store's devices by name. Read once more where one is missing: another process may have added it since."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        super().__init__(self._read())
+
+    def __missing__(self, name: str) -> DeviceIdentity:
+        found = self._read()
+        self.update(found)
+        return found[name]
+
+    def _read(self) -> dict[str, DeviceIdentity]:
+        with self._store.read() as session:
+            return {row.name: to_identity(row) for row in session.scalars(select(Device))}
 
 
 class _Importer:

@@ -10,7 +10,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.store.entries import place
 from autotune.store.shipped import shipped_winners
-from autotune.store.transfer import identities
+from autotune.store.transfer import Identities
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
 
@@ -83,7 +83,7 @@ def _winners(records: Records, families: Families) -> Iterator[tuple[Problem, Ca
 def _away(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
     """On other GPUs of the same architecture."""
     spec = records.identity.spec
-    devices = identities(records.store)
+    devices = Identities(records.store)
     for winner in records.store.winners(op=records.problem.op):
         device = devices[winner.record.device]
         if device.kind != "replay" and device.spec.arch == spec.arch and device.spec.name != spec.name:

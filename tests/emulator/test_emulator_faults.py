@@ -84,6 +84,15 @@ def test_writing_past_the_end(device: CpuDevice) -> None:
     assert "illegal write 12 bytes past the end of buffer x (4000 bytes), in block (1, 0, 0)" in said
 
 
+@pytest.mark.parametrize("away", [2**12, 2**16, 2**20, 2**21, 3 * 2**20])
+def test_writing_far_past_the_end(device: CpuDevice, away: int) -> None:
+    """Where another buffer, or the process's own memory, would lie if the guard were a page."""
+    said = failure(device, "write_at", {"x": floats(1000)}, 1000 + away, grid=(2, 1, 1))
+    assert f"illegal write {4 * away} bytes past the end of buffer x (4000 bytes)" in said
+    said = failure(device, "write_at", {"x": floats(1000)}, -away, grid=(2, 1, 1))
+    assert f"illegal write {4 * away} bytes before the start of buffer x (4000 bytes)" in said
+
+
 def test_between_the_last_element_and_the_guard(device: CpuDevice) -> None:
     arrays = {"x": floats(33), "y": floats(1)}
     assert np.isnan(run(CODE, "read_at", arrays, 34, grid=(2, 1, 1), device=device)["y"][0])

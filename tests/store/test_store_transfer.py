@@ -16,7 +16,7 @@ from autotune.store import Store, open_store
 from autotune.store.json_lines import parse_line
 from autotune.store.line_files import read_lines
 from autotune.store.shipped import load_winners, shipped_winners
-from autotune.store.transfer import export_file, import_file
+from autotune.store.transfer import Identities, export_file, export_lines, import_file
 from tests.store.store_records import BACKWARD, CPU_H200, FORWARD, H200, HASH, SOURCE, candidate, failed, ok, wrong
 
 
@@ -48,6 +48,20 @@ def store(folder: Path, tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def file(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(folder / "all.jsonl", tmp_path / "all.jsonl"))
+
+
+def test_a_device_that_came_while_its_store_was_read_is_found(tmp_path: Path) -> None:
+    """As when one search reads what another, that runs at once, has just begun to write."""
+    with open_store(tmp_path / "a.db") as store:
+        store.record(CPU_H200, BACKWARD, candidate(0), SOURCE, ok(9.0, "estimated"))
+        devices, lines = Identities(store), export_lines(store, winners_only=False)
+        assert next(lines).identity == CPU_H200
+        store.name_winner(store.record(H200, FORWARD, candidate(0), SOURCE, ok(1.0), stage="final"))
+        assert [line.identity for line in lines][-1] == H200
+        assert set(devices) == {CPU_H200.name}
+        assert devices[H200.name] == H200
+        with pytest.raises(KeyError):
+            devices["other"]
 
 
 def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Path) -> None:
