@@ -1,6 +1,7 @@
 """Front matter's launch section -> a concrete launch plan."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autotune.core.errors import TemplateError
@@ -53,6 +54,25 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
     return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
+
+
+def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mapping[str, float]) -> LaunchPlan:
+    """The plan with other values of an op's float arguments; `namespace` as for `make_plan`.
+
+    Raises:
+        ExpressionError: an argument that depends on them cannot be computed.
+    """
+
+    def replaced(arg: Arg) -> Arg:
+        if not isinstance(arg, ScalarArg) or arg.ctype != "float":
+            return arg
+        expression = Expression(arg.name)
+        return replace(arg, value=expression({**namespace, **scalars})) if expression.names & scalars.keys() else arg
+
+    steps = (
+        replace(step, args=tuple(map(replaced, step.args))) if isinstance(step, Launch) else step for step in plan.steps
+    )
+    return replace(plan, steps=tuple(steps))
 
 
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:
