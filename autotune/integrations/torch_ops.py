@@ -37,7 +37,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
         wanted = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(wanted), k.to(wanted), v.to(wanted)
     if scale is None:
-        scale = 1.0 / math.sqrt(q.shape[-1])
+        scale = 1.0 / math.sqrt(head_size(q))
     if torch.compiler.is_compiling():
         return _forward_op(q, k, v, causal, scale)[0]
     if not is_plain(q, k, v):
@@ -46,6 +46,12 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attention.apply(q, k, v, causal, scale)
     return _forward(q, k, v, causal, scale)[0]
+
+
+def head_size(tensor: Any) -> int:
+    """The last extent; in a graph of unknown lengths this one is fixed, as kernels are made for it."""
+    HS: int = tensor.shape[-1]
+    return len(range(HS)) if torch.compiler.is_compiling() else HS
 
 
 def is_plain(*tensors: Any) -> bool:

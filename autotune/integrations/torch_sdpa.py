@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from autotune.integrations import torch_kernels as kernels
-from autotune.integrations.torch_ops import attention
+from autotune.integrations.torch_ops import attention, head_size
 
 logger = logging.getLogger("autotune.torch")
 
@@ -99,7 +99,7 @@ def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
     (dtype,) = dtypes
-    return _why_infeasible(kernels.device_name(query.device), kernels.NAMES[dtype], query.shape[-1], gradients)
+    return _why_infeasible(kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients)
 
 
 def _is_usual(tensor: Any) -> bool:
@@ -133,4 +133,9 @@ def say_once(reason: str) -> None:
             logger.warning("PyTorch's attention is used, not a tuned kernel: %s (said once)", reason)
 
 
-_why_infeasible: Any = torch.compiler.assume_constant_result(kernels.why_infeasible)
+def _ask(device: str, dtype: str, HS: int, gradients: bool) -> str | None:
+    """Asked while a graph is made, not traced into it."""
+    return kernels.why_infeasible(device, dtype, HS, gradients)
+
+
+_why_infeasible: Any = torch.compiler.assume_constant_result(_ask)
