@@ -21,7 +21,7 @@ _TYPESTR = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.types
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """Address, shape, element strides and dtype of an array, and the GPU on which it lies; None: in the host's memory."""
+    """Address, shape, element strides and dtype of an array, and its GPU; None: it lies in the host's memory."""
 
     address: int
     shape: tuple[int, ...]
@@ -87,7 +87,7 @@ def host_view(array: Any) -> NDArray[Any]:
     if 0 in said.shape:
         return np.empty(said.shape, dtype)
     last = sum((n - 1) * stride for n, stride in zip(said.shape, said.strides, strict=True))
-    memory = (ctypes.c_char * ((last + 1) * dtype.itemsize)).from_address(said.address)
+    memory: Any = (ctypes.c_char * ((last + 1) * dtype.itemsize)).from_address(said.address)
     return np.ndarray(said.shape, dtype, memory, strides=tuple(stride * dtype.itemsize for stride in said.strides))
 
 

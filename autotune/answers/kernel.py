@@ -55,7 +55,9 @@ class Kernel:
     not wait; once a shape has been called, they can be captured in a graph.
     """
 
-    def __init__(self, found: Best, find: Callable[[Problem], Best], driver: Driver | None = None, gpu: int = 0) -> None:
+    def __init__(
+        self, found: Best, find: Callable[[Problem], Best], driver: Driver | None = None, gpu: int = 0
+    ) -> None:
         """A kernel for `found`; `find` answers for other lengths. Without a driver it runs on the emulator."""
         self.best = found
         self._find, self._driver, self._gpu = find, driver, gpu
@@ -136,7 +138,9 @@ class Kernel:
             raise DeviceMissing("arrays on a GPU need a kernel on it: autotune.kernel(..., device='cuda')")
         if all(library_of(array) == "torch" for array in arrays.values()):
             return self._torch_call(arrays, scalars, given)(
-                arrays, [array.data_ptr() for array in arrays.values()], None if stream is None else stream_handle(stream)
+                arrays,
+                [array.data_ptr() for array in arrays.values()],
+                None if stream is None else stream_handle(stream),
             )
         chosen = stream_of(arrays, self._gpu) if stream is None else stream_handle(stream)
         described = {name: describe(array, self._gpu, chosen) for name, array in arrays.items()}

@@ -34,7 +34,11 @@ class ShapeReader:
         changes = dict(self._fields_of(shapes))
         for field in self._op.fields:  # what no axis tells follows the field whose default it takes
             source = field.default_from
-            if field.name not in self._axes and source in changes and self._problem[field.name] == self._problem[source]:
+            if (
+                field.name not in self._axes
+                and source in changes
+                and self._problem[field.name] == self._problem[source]
+            ):
                 changes[field.name] = changes[source]
         found = self._op.problem(**{**self._problem.fields, **changes})
         expected = {tensor.name: tensor for tensor in self._op.tensors(found)}

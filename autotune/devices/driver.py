@@ -36,8 +36,9 @@ class Driver:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.launch: Call = library.cuLaunchKernelEx
-        self.memset: Call = library.cuMemsetD8Async
-        self.memset.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]  # type: ignore[attr-defined]
+        memset = library.cuMemsetD8Async
+        memset.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+        self.memset: Call = memset
         self._contexts: dict[int, ctypes.c_void_p] = {}
 
     def encode(self, arg: TensorMapArg, address: int) -> bytes:

@@ -112,9 +112,7 @@ class Prepared:
     Addresses are handed over in the order of `names`, with that of the workspace last.
     """
 
-    def __init__(
-        self, driver: Driver, index: int, binary: Binary, plan: LaunchPlan, names: Sequence[str]
-    ) -> None:
+    def __init__(self, driver: Driver, index: int, binary: Binary, plan: LaunchPlan, names: Sequence[str]) -> None:
         """Pack what does not change.
 
         Args:
@@ -165,9 +163,7 @@ class Prepared:
 class _Frame:
     """One block of memory with all that the driver reads; `_words` and `_bytes` are views of it."""
 
-    def __init__(
-        self, driver: Driver, binary: Binary, plan: LaunchPlan, which: Mapping[str, tuple[int, int]]
-    ) -> None:
+    def __init__(self, driver: Driver, binary: Binary, plan: LaunchPlan, which: Mapping[str, tuple[int, int]]) -> None:
         self._driver = driver
         self._pointers: list[_Pointer] = []
         self._maps: list[_Map] = []

@@ -41,9 +41,7 @@ def forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, An
     return out, lse
 
 
-def backward(
-    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: float
-) -> tuple[Any, Any, Any]:
+def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: float) -> tuple[Any, Any, Any]:
     """`dq`, `dk` and `dv`, from what `forward` gave.
 
     Raises:

@@ -70,11 +70,13 @@ def _require(q: Any, k: Any, v: Any, scale: float) -> None:
     """Raise UsageError for tensors that do not go together."""
     if q.dim() == 4 and k.dim() == 4 and k.shape == v.shape and q.dtype == k.dtype == v.dtype:
         (B, NH, _, HS), (B_kv, NH_kv, _, HS_kv) = q.shape, k.shape
-        if (B, HS) == (B_kv, HS_kv) and NH % max(1, NH_kv) == 0 and q.device == k.device == v.device and scale > 0:
+        if B_kv == B and HS_kv == HS and NH % max(1, NH_kv) == 0 and q.device == k.device == v.device and scale > 0:
             if q.dtype in kernels.NAMES:
                 return
             raise UsageError(f"attention of {q.dtype}: kernels take {', '.join(map(str, kernels.NAMES))}")
-    said = ", ".join(f"{name} {tuple(t.shape)} {t.dtype} on {t.device}" for name, t in zip("qkv", (q, k, v), strict=True))
+    said = ", ".join(
+        f"{name} {tuple(t.shape)} {t.dtype} on {t.device}" for name, t in zip("qkv", (q, k, v), strict=True)
+    )
     raise UsageError(
         f"attention takes q (B, NH, T, HS), k and v (B, NH_kv, T_kv, HS) of one dtype on one device, NH divisible by "
         f"NH_kv, and a scale above 0; got {said}, scale={scale}"
@@ -93,10 +95,10 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def backward(ctx: Any, dout: Any) -> Any:
-        saved = ctx.saved_tensors
-        if torch.is_grad_enabled() or not is_plain(dout, *saved):  # create_graph: the operator says that it cannot
-            return (*_backward_op(dout, *saved, ctx.causal, ctx.scale), None, None)
-        return (*kernels.backward(dout, *saved, ctx.causal, ctx.scale), None, None)
+        q, k, v, out, lse = ctx.saved_tensors
+        if torch.is_grad_enabled() or not is_plain(dout, q, k, v):  # create_graph: the operator says that it cannot
+            return (*_backward_op(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
+        return (*kernels.backward(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
 
 
 def _forward_kernel(
@@ -112,13 +114,11 @@ def _backward_kernel(
     return kernels.backward(dout, q, k, v, out, lse, causal, scale)
 
 
-def _forward_shapes(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+def _forward_shapes(q: Any, *_: Any) -> tuple[Any, Any]:
     return torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
-def _backward_shapes(
-    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: float
-) -> tuple[Any, Any, Any]:
+def _backward_shapes(dout: Any, q: Any, k: Any, v: Any, *_: Any) -> tuple[Any, Any, Any]:  # noqa: ARG001
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 

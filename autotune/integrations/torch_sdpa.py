@@ -55,9 +55,9 @@ def scaled_dot_product_attention(
 def _aligned(q: Any, k: Any, v: Any, causal: bool, lower_right: bool, scale: float | None) -> Any:
     """Attention whose causal mask is aligned top-left, by kernels that align it bottom-right."""
     T, T_kv = q.shape[2], k.shape[2]
-    if not causal or lower_right or T == T_kv:
+    if not causal or lower_right or T_kv == T:
         return attention(q, k, v, causal, scale)
-    if T < T_kv:  # nobody sees the later keys
+    if T_kv > T:  # nobody sees the later keys
         return attention(q, k[:, :, :T], v[:, :, :T], True, scale)
     first = attention(q[:, :, :T_kv], k, v, True, scale)
     return torch.cat([first, attention(q[:, :, T_kv:], k, v, False, scale)], dim=2)
@@ -76,21 +76,27 @@ def why_not(
     for tensor in (query, key, value):
         if tensor.is_nested or not _is_usual(tensor):
             return f"a tensor is a {type(tensor).__name__}"
+    return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+
+
+def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
     if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
         return f"tensors have {query.dim()}, {key.dim()} and {value.dim()} dimensions, not 4 or 3"
-    if key.shape != value.shape or query.shape[-1] != key.shape[-1] or query.shape[0] != key.shape[0]:
+    if key.shape != value.shape or query.shape[0] != key.shape[0] or head_size(query) != key.shape[-1]:
         return "query, key and value differ in batch or head size, or key and value in length"
     if query.dim() == 4 and query.shape[1] != key.shape[1] and not (enable_gqa and query.shape[1] % key.shape[1] == 0):
         return "query and key differ in heads"
-    return _why_not_elements(query, key, value)
+    return None
 
 
 def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
     """What of dtypes, devices and sizes no kernel takes."""
-    if query.device.type not in ("cuda", "cpu") or not query.device == key.device == value.device:
+    if query.device.type not in ("cuda", "cpu") or len({query.device, key.device, value.device}) > 1:
         return f"tensors are on {query.device}, {key.device} and {value.device}"
     kind = query.device.type
-    dtypes = {torch.get_autocast_dtype(kind)} if torch.is_autocast_enabled(kind) else {query.dtype, key.dtype, value.dtype}
+    dtypes = (
+        {torch.get_autocast_dtype(kind)} if torch.is_autocast_enabled(kind) else {query.dtype, key.dtype, value.dtype}
+    )
     if len(dtypes) > 1 or not dtypes <= kernels.NAMES.keys():
         return f"element types are {', '.join(sorted(map(str, dtypes)))}"
     if query.numel() == 0 or key.numel() == 0:
@@ -99,7 +105,10 @@ def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
     (dtype,) = dtypes
-    return _why_infeasible(kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients)
+    reason: str | None = _why_infeasible(
+        kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients
+    )
+    return reason
 
 
 def _is_usual(tensor: Any) -> bool:

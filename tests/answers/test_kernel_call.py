@@ -49,7 +49,9 @@ def test_wrong_calls(tmp_path: Path) -> None:
         kernel(q=inputs["q"], k=inputs["k"])
     with pytest.raises(UsageError, match="no argument 'x'"):
         kernel(**inputs, x=1)
-    with pytest.raises(UsageError, match=r"v has shape \(1, 1, 39, 32\); the kernel takes .*, or \(1, 1, 40, 32\) with"):
+    with pytest.raises(
+        UsageError, match=r"v has shape \(1, 1, 39, 32\); the kernel takes .*, or \(1, 1, 40, 32\) with"
+    ):
         kernel(**{**inputs, "v": inputs["v"][:, :, :39]})
     with pytest.raises(UsageError, match=r"q has shape \(1, 2, 40, 16\); the kernel takes \(1, 2, 40, 32\)"):
         kernel(**{**inputs, "q": inputs["q"][..., :16]})

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,7 +169,7 @@ def test_what_is_refused(driver: EmulatedDriver) -> None:
         kernel(q=inputs["q"], k=OnGpu(inputs["k"]), v=OnGpu(inputs["v"]))
     with pytest.raises(UsageError, match="pass arrays for the outputs as well: out, lse"):
         kernel(**place(inputs))
-    with pytest.raises(UsageError, match="dtype float16; the kernel takes .* and float32"):
+    with pytest.raises(UsageError, match=r"dtype float16; the kernel takes .* and float32"):
         kernel(**{**place(inputs), "q": OnGpu(inputs["q"].astype(np.float16))}, **outputs)
     shared = OnGpu(np.broadcast_to(np.zeros(1, np.float32), expected["out"].shape))
     with pytest.raises(UsageError, match="results need elements of their own"):

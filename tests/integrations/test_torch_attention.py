@@ -1,7 +1,7 @@
 """Tuned attention in PyTorch on the emulator: against PyTorch's own, with all that wraps an operator."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -27,17 +27,20 @@ def own_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Non
     torch._dynamo.reset()
 
 
-def qkv(dtype: Any = torch.float32, *, B: int = 1, NH: int = 2, NH_kv: int = 2, T: int = 24, T_kv: int = 24) -> list[Any]:
+def qkv(
+    dtype: Any = torch.float32, *, B: int = 1, NH: int = 2, NH_kv: int = 2, T: int = 24, T_kv: int = 24
+) -> tuple[Any, Any, Any]:
     sizes = ((NH, T), (NH_kv, T_kv), (NH_kv, T_kv))
-    return [torch.randn(B, n, length, 32, dtype=dtype, requires_grad=True) for n, length in sizes]
+    q, k, v = (torch.randn(B, n, length, 32, dtype=dtype, requires_grad=True) for n, length in sizes)
+    return q, k, v
 
 
-def gradients(out: Any, tensors: list[Any]) -> tuple[Any, ...]:
+def gradients(out: Any, tensors: Sequence[Any]) -> tuple[Any, ...]:
     weights = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
     return tuple(torch.autograd.grad((out * weights).sum(), tensors))
 
 
-def same(ours: Any, theirs: Any, tensors: list[Any], bound: float = 1e-4) -> None:
+def same(ours: Any, theirs: Any, tensors: Sequence[Any], bound: float = 1e-4) -> None:
     """Results and gradients."""
     for one, other in zip((ours, *gradients(ours, tensors)), (theirs, *gradients(theirs, tensors)), strict=True):
         assert one.dtype == other.dtype
@@ -64,7 +67,9 @@ def test_lengths_and_alignment(lengths: tuple[int, int], causal: bool) -> None:
 
 @pytest.mark.parametrize("aligned", [bias.causal_lower_right, bias.causal_upper_left])
 @pytest.mark.parametrize("lengths", [(17, 29), (29, 17)])
-def test_causal_masks_that_pytorch_makes(aligned: Any, lengths: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+def test_causal_masks_that_pytorch_makes(
+    aligned: Any, lengths: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
     tensors = qkv(T=lengths[0], T_kv=lengths[1])
     mask = aligned(*lengths)
     ours = scaled_dot_product_attention(*tensors, attn_mask=mask)
@@ -79,7 +84,7 @@ def test_causal_masks_that_pytorch_makes(aligned: Any, lengths: tuple[int, int],
 def test_results_lie_as_queries_do() -> None:
     packed = torch.randn(2, 24, 3, 2, 32, requires_grad=True)
     q, k, v = packed.transpose(1, 3).unbind(2)  # views of a fused projection
-    for tensors in ((q, k, v), tuple(qkv(B=2))):
+    for tensors in ((q, k, v), qkv(B=2)):
         out = attention(*tensors, causal=True)
         assert out.stride() == torch.empty_like(tensors[0]).stride()
     ours, theirs = attention(q, k, v, True), functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -96,7 +101,7 @@ def test_three_dimensions_and_broadcast_gradients() -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
 
 
-def unsupported() -> dict[str, tuple[list[Any], dict[str, Any], str]]:
+def unsupported() -> dict[str, tuple[Sequence[Any], dict[str, Any], str]]:
     wide = [torch.randn(1, 2, 8, size) for size in (32, 32, 16)]
     broadcast = [torch.randn(batch, 2, 8, 32) for batch in (2, 1, 1)]
     return {
@@ -142,7 +147,7 @@ def test_errors_are_those_of_pytorch_or_say_what_goes() -> None:
         attention(q, k, v)
     with pytest.raises(UsageError, match="scale=-1"):
         attention(k, k, v, scale=-1.0)
-    with pytest.raises(UsageError, match="attention of torch.float64: kernels take torch.float16"):
+    with pytest.raises(UsageError, match=r"attention of torch\.float64: kernels take torch\.float16"):
         attention(k.double(), k.double(), v.double())
 
 
@@ -212,9 +217,9 @@ def test_backward_in_the_threads_of_autograd_and_of_the_caller() -> None:
 
     def train(seed: int) -> Any:
         generator = torch.Generator().manual_seed(seed)
-        tensors = [torch.randn(1, 2, 16 + seed, 32, generator=generator, requires_grad=True) for _ in range(3)]
-        ours = [gradients(attention(*tensors, True), tensors) for _ in range(3)]
-        return ours, gradients(functional.scaled_dot_product_attention(*tensors, is_causal=True), tensors)
+        q, k, v = (torch.randn(1, 2, 16 + seed, 32, generator=generator, requires_grad=True) for _ in range(3))
+        ours = [gradients(attention(q, k, v, True), (q, k, v)) for _ in range(3)]
+        return ours, gradients(functional.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v))
 
     with ThreadPoolExecutor(4) as pool:
         for ours, theirs in pool.map(train, range(4)):
@@ -228,7 +233,7 @@ def test_sharded_modules(tmp_path: Any) -> None:
     from torch import distributed
     from torch.distributed.fsdp import fully_shard
 
-    class Block(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    class Block(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
         def __init__(self) -> None:
             super().__init__()
             self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
@@ -237,7 +242,9 @@ def test_sharded_modules(tmp_path: Any) -> None:
             q, k, v = (t.unflatten(-1, (2, 32)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
             return self.out(attend(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
-    distributed.init_process_group("gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
     try:
         mesh = distributed.init_device_mesh("cpu", (1,))
         x, block = torch.randn(1, 12, 64), Block()

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make test-torch` installs it")
-transformers = pytest.importorskip("transformers", reason="Transformers is not installed: `make test-torch` installs it")
+transformers = pytest.importorskip(
+    "transformers", reason="Transformers is not installed: `make test-torch` installs it"
+)
 
 from autotune.core.errors import UsageError  # noqa: E402
 from autotune.integrations import torch_sdpa  # noqa: E402
