@@ -25,6 +25,7 @@ class Call:
     tensors: Mapping[str, TensorSpec]
     outputs: tuple[str, ...]
     missing: tuple[str, ...]
+    device: Any = None  # in the words of the arrays' library
 
 
 class TorchCall:
@@ -35,7 +36,7 @@ class TorchCall:
 
         self._call, self._prepared, self._gpu = call, call.prepared, call.gpu
         self._empty, self._empty_strided, self._bytes = torch.empty, torch.empty_strided, torch.uint8
-        self._device = torch.device("cuda", call.gpu)
+        self._device = call.device
         self._current = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else torch.cuda.current_device
         specs = [call.tensors[name] for name in call.missing]
         apart = len({spec.storage for spec in specs}) == len(specs) and not any(spec.offset for spec in specs)

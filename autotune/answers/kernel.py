@@ -206,7 +206,8 @@ class Kernel:
         placed = {**described, **{name: describe(array, gpu or 0, 0) for name, array in made.items()}}
         plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
         prepared = Prepared(self._driver, gpu or 0, self._binary(gpu or 0, fit.best), plan, (*arrays, *missing))
-        return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing)
+        device = getattr(next(iter(arrays.values())), "device", None)
+        return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, device)
 
     def _binary(self, gpu: int, found: Best) -> Binary:
         """The kernels, loaded on a GPU: for every shape with the same source they are the same."""
