@@ -2,9 +2,9 @@
 
     python -m benchmarks.call_overhead [--json] [--host-only] [--calls 200] [--rounds 30]
 
-Microseconds of the host's time a call, median and fastest of rounds in which every contender queues `--calls` calls of a
-problem so small that the GPU keeps up, then waits. `--host-only` needs no GPU: tensors lie in the host's memory, and in the
-place of the driver's launch stands a function that returns at once, so that what is left is Python's share.
+Microseconds of the host's time a call, median and fastest of rounds in which every contender queues `--calls` calls of
+a problem so small that the GPU keeps up, then waits. `--host-only` needs no GPU: tensors lie in the host's memory, and
+in the place of the driver's launch stands a function that returns at once, so that what is left is Python's share.
 """
 
 import argparse
@@ -21,8 +21,10 @@ import torch
 from torch.nn import functional
 
 import autotune
+from autotune.answers import calls
+from autotune.answers import kernel as kernels
 from autotune.answers.kernel import Kernel
-from autotune.core.plan import Launch, LaunchPlan, TensorMapArg, argument_places
+from autotune.core.plan import Launch, LaunchPlan, argument_places
 from autotune.integrations import torch_kernels
 from autotune.torch import attention, scaled_dot_product_attention
 
@@ -38,41 +40,39 @@ class NoDriver:
         equal = ctypes.CDLL(None).pthread_equal  # of two addresses that differ it says 0, as the driver does
         self.launch, self.memset = equal, lambda *_: 0
 
-    def encode(self, arg: TensorMapArg, address: int) -> bytes:
+    def encode(self, *_: object) -> bytes:
         return bytes(128)
-
-    @contextlib.contextmanager
-    def current(self, index: int) -> Iterator[None]:
-        yield
 
 
 class NoBinary:
     """Has every kernel."""
 
-    def handle(self, kernel: str) -> int:
+    def handle(self, _: str) -> int:
         return 1
 
     def places(self, launch: Launch) -> tuple[int, ...]:
         return argument_places(launch.args)
 
-    def check(self, plan: LaunchPlan) -> None:
+    def check(self, _: LaunchPlan) -> None:
         """Takes every plan."""
 
 
 @contextlib.contextmanager
 def host_only() -> Iterator[None]:
     """Within the block kernels of PyTorch's CPU tensors are launched by nobody."""
-    home = "autotune.answers"
+    made = {op: _undriven(op) for op in ("forward", "backward")}
+    for op, kernel in made.items():
+        torch_kernels._KERNELS[op, True, torch.bfloat16, FIELDS["HS"], -1] = kernel
+    replaced: tuple[tuple[Any, str, Any], ...] = (
+        (kernels, "is_on_device", lambda _: True),
+        (calls, "raw_stream", lambda _: 0),
+        (torch._C, "_cuda_getDevice", lambda: 0),
+        (Kernel, "_binary", lambda *_: NoBinary()),
+        (autotune, "kernel", lambda op, **_: made[op]),
+    )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch(f"{home}.kernel.is_on_device", lambda _: True))
-        stack.enter_context(mock.patch(f"{home}.calls.raw_stream", lambda _: 0))
-        stack.enter_context(mock.patch.object(torch._C, "_cuda_getDevice", lambda: 0, create=True))
-        stack.enter_context(mock.patch.object(Kernel, "_binary", lambda *_: NoBinary()))
-        stack.enter_context(mock.patch(f"{home}.kernel.cuda_driver", NoDriver))
-        made = {op: _undriven(op) for op in ("forward", "backward")}
-        for op, kernel in made.items():
-            torch_kernels._KERNELS[op, True, torch.bfloat16, FIELDS["HS"], -1] = kernel
-        stack.enter_context(mock.patch("autotune.kernel", lambda op, **_: made[op]))
+        for home, name, value in replaced:
+            stack.enter_context(mock.patch.object(home, name, value, create=True))
         yield
 
 
@@ -91,10 +91,10 @@ def contenders(device: str) -> dict[str, Call]:
     dq, dk, dv = (torch.empty_like(q) for _ in range(3))
     forward, backward = (autotune.kernel(op, device="cuda", **FIELDS) for op in ("forward", "backward"))
     saved = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
-    trained = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+    q1, k1, v1 = trained = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
 
     def step(call: Callable[..., Any]) -> Call:
-        return lambda: torch.autograd.grad(call(*trained, is_causal=True), trained, dout)
+        return lambda: torch.autograd.grad(call(q1, k1, v1, is_causal=True), trained, dout)
 
     theirs = functional.scaled_dot_product_attention
     found: dict[str, Call] = {
@@ -104,13 +104,13 @@ def contenders(device: str) -> dict[str, Call]:
         "autotune.kernel backward": lambda: backward(**saved),
         "autotune.torch.attention": lambda: attention(q, k, v, True),
         "autotune.torch.scaled_dot_product_attention": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
-        "… to be differentiated": lambda: scaled_dot_product_attention(*trained, is_causal=True),
+        "… to be differentiated": lambda: scaled_dot_product_attention(q1, k1, v1, is_causal=True),
         "… and differentiated": step(scaled_dot_product_attention),
     }
     if device == "cuda":
         found |= {
             "PyTorch's scaled_dot_product_attention": lambda: theirs(q, k, v, is_causal=True),
-            "PyTorch's, to be differentiated": lambda: theirs(*trained, is_causal=True),
+            "PyTorch's, to be differentiated": lambda: theirs(q1, k1, v1, is_causal=True),
             "PyTorch's, and differentiated": step(theirs),
             "an addition of PyTorch's": lambda: torch.add(q, k, out=out),
         }
@@ -126,14 +126,14 @@ def _triton(tensor: Any) -> dict[str, Call]:
     return {"a launch of Triton's, five tensors": launcher(tensor)}
 
 
-def measure(calls: Mapping[str, Call], count: int, rounds: int, wait: Callable[[], None]) -> dict[str, Any]:
+def measure(called: Mapping[str, Call], count: int, rounds: int, wait: Callable[[], None]) -> dict[str, Any]:
     """Microseconds a call."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():  # builds, loads, compiles
+    times: dict[str, list[float]] = {name: [] for name in called}
+    for call in called.values():  # builds, loads, compiles
         for _ in range(3):
             call()
     for _ in range(rounds):
-        for name, call in calls.items():
+        for name, call in called.items():
             wait()
             start = time.perf_counter()
             for _ in range(count):
