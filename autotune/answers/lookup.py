@@ -1,8 +1,9 @@
 """The best configuration known for a problem: `autotune.best(op="backward", B=4, T=1024)`.
 
 The answer is the first there is of: the `exact` winner; the winner of the `nearest` problem of the same op, dtype,
-head size and mask whose configuration is valid for this one; that of another GPU of the same `architecture`; a
-template's `default`. Within each, measured times come before estimates, and the user's own before shipped ones.
+head size and mask whose configuration is valid for this one; that of another GPU of the same `architecture`; these two
+with bf16 in place of fp16, or the other way round; a template's `default`. Within each, measured times come before
+estimates, and the user's own before shipped ones.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Any
 from autotune.answers.best import Answer, Best
 from autotune.core import settings
 from autotune.core.database_files import plain_path
+from autotune.core.dtypes import TWINS
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
@@ -179,11 +181,20 @@ class _Finder:
         return None
 
     def nearest(self) -> Best | None:
-        """The nearest problem on this GPU, else the nearest on another one of its architecture."""
-        found = self._winners.neighbours(
-            self._problem, self._exact_fields, self._spec.compute_capability, self._families.versions
+        """The nearest problem on this GPU, else the nearest on another one of its architecture.
+
+        Where there is none of this dtype, those of the other one of 16 bits: a kernel does the same with either.
+        """
+        twin = TWINS.get(str(self._problem.fields.get("dtype")))
+        return self._nearest(self._problem) or (
+            None if twin is None else self._nearest(self._problem.replace(dtype=twin))
         )
-        here = place(self._problem, self._exact_fields)
+
+    def _nearest(self, problem: Problem) -> Best | None:
+        found = self._winners.neighbours(
+            problem, self._exact_fields, self._spec.compute_capability, self._families.versions
+        )
+        here = place(problem, self._exact_fields)
         ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
         name = self._spec.name
         return self._first("nearest", (n for n in ranked if n.gpu == name)) or self._first(

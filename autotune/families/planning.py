@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from autotune.core.errors import TemplateError
@@ -28,6 +29,7 @@ from autotune.families.template import Template
 from autotune.ops.op import Op, contiguous
 
 _INT_MAX = 2**31 - 1
+_expression = lru_cache(maxsize=4096)(Expression)  # a look-up for other lengths reads the same texts again
 _MOST_AXES = 5  # of a tensor map
 
 
@@ -66,7 +68,7 @@ def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mappin
     def replaced(arg: Arg) -> Arg:
         if not isinstance(arg, ScalarArg) or arg.ctype != "float":
             return arg
-        expression = Expression(arg.name)
+        expression = _expression(arg.name)
         return replace(arg, value=expression({**namespace, **scalars})) if expression.names & scalars.keys() else arg
 
     steps = (
@@ -191,7 +193,7 @@ class _Arguments:
         return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
-        value = Expression(text)(self._namespace)
+        value = _expression(text)(self._namespace)
         if isinstance(value, float):
             return ScalarArg(text, "float", value)
         if isinstance(value, bool) or not isinstance(value, int):

@@ -117,6 +117,18 @@ def test_head_size_dtype_mask_and_layout_are_never_changed(store: Store, family:
     assert autotune.best("forward", **change).answer == "default"
 
 
+def test_types_of_16_bits_stand_in_for_each_other(store: Store, family: Template) -> None:
+    store.record(H200, FORWARD, made(family, 16), SOURCE, ok(1.0))
+    found = autotune.best("forward", dtype="bf16")
+    assert (found.answer, found.ms, found.found, found.config["BLOCK_M"]) == ("nearest", None, FORWARD, 16)
+    assert found.problem.dtype == "bf16"
+    assert f"tuned for {FORWARD}" in found.notes
+    own = FORWARD.replace(dtype="bf16", T=256, T_kv=256)
+    store.record(H200, own, made(family, 64), SOURCE, ok(5.0))
+    found = autotune.best("forward", dtype="bf16")
+    assert (found.answer, found.found, found.config["BLOCK_M"]) == ("nearest", own, 64)
+
+
 def test_a_nearer_problem_whose_configuration_does_not_fit_is_passed_over(
     store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
