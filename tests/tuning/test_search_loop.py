@@ -187,7 +187,7 @@ def test_two_searches_share_the_work(tmp_path: Path) -> None:
         assert search.ledger.best.candidate.config == {"X": 5, "Y": 2}
 
 
-def test_a_candidate_claimed_elsewhere_is_left_alone(tmp_path: Path) -> None:
+def test_a_candidate_claimed_elsewhere_is_left_alone_until_it_is_given_up(tmp_path: Path) -> None:
     space = family(X=range(3), Y=[2])
     with store(tmp_path) as db:
         other = Records(db, IDENTITY, PROBLEM)
@@ -195,11 +195,17 @@ def test_a_candidate_claimed_elsewhere_is_left_alone(tmp_path: Path) -> None:
         assert other.claim(taken).granted
         evaluator = FunctionEvaluator(bowl)
         search = engine([space], evaluator, Records(db, IDENTITY, PROBLEM))
-        run(search)
+        rounds = search.steps()
+        while not search.waiting:
+            next(rounds)
+        for _ in range(3):
+            next(rounds)
         assert {candidate.config["X"] for candidate in evaluator.asked} == {0, 2}
-        assert search.stopped == "exhausted"
+        assert search.stopped is None  # it waits: the space has not been evaluated yet
         other.release()
-        run(engine([space], evaluator, Records(db, IDENTITY, PROBLEM)))
+        for _ in rounds:
+            pass
+        assert search.stopped == "exhausted"
     assert evaluator.asked[-1] == taken
 
 
@@ -303,4 +309,4 @@ def test_winners_that_must_not_spill(tmp_path: Path, spills: bool, winner: int, 
         assert [entry.candidate.config["X"] for entry in findings.ranked] == [winner, 1][:finalists]
         standing = records.standing("measured")
     assert standing is not None
-    assert standing.config["X"] == winner
+    assert standing.candidate.config["X"] == winner
