@@ -1,8 +1,9 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_wrong
-from autotune.tuning.finalists import first_right, hold_final
+from autotune.tuning.finalists import FINALISTS, first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
@@ -42,6 +43,8 @@ STARTUP = 10
 """Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
 
 CANDIDATE_LIMIT_S = 20.0
+
+_TURN_S = 0.3
 
 _LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
 
@@ -117,7 +120,7 @@ class Session:
         resumed = self.ledger.trials
         with interruptible(engine):
             for _ in engine.steps():
-                self._report(engine, "searching" if engine.stopped is None else "finishing")
+                self._report(engine, _phase(engine))
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
@@ -159,16 +162,34 @@ class Session:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
-        standing = self.records.standing("measured")
-        if not engine.new and standing in {entry.candidate for entry in ranked}:
-            return sorted(ranked, key=lambda entry: entry.candidate != standing)
-        self._report(engine, "finalists")
-        final = hold_final(ranked, standing, self.records, self.evaluator)
-        if final:
-            final = self._crown(final, engine)
+        with self._turn(engine):
+            record = self.records.standing("measured")
+            standing = None if record is None else record.candidate
+            if standing in {entry.candidate for entry in ranked} and (not engine.learned or self._settled(ranked)):
+                return sorted(ranked, key=lambda entry: entry.candidate != standing)
+            self._report(engine, "finalists")
+            final = hold_final(ranked, standing, self.records, self.evaluator)
+            if final:
+                final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
         ranked = self.ledger.ranked(spills=self.options.spills)  # without those that were found to be wrong
         return final + [entry for entry in ranked if entry.candidate not in played]
+
+    @contextmanager
+    def _turn(self, engine: Engine) -> Iterator[None]:
+        """One worker names the winner at a time. Who interrupts a search waits for nobody."""
+        try:
+            while not engine.stop and not self.records.claim_naming():
+                self._report(engine, "waiting")
+                time.sleep(_TURN_S)
+            yield
+        finally:
+            self.records.release()
+
+    def _settled(self, ranked: list[Entry]) -> bool:
+        """Whether another worker has held the final over all that is known."""
+        newest = max(entry.record_id for entry in self.ledger.trial_entries())
+        return {entry.candidate for entry in ranked[:FINALISTS]} <= self.records.finalists(newest)
 
     def _crown(self, ranked: list[Entry], engine: Engine) -> list[Entry]:
         """Names the first that passes its examination the winner; those before it drop out.
@@ -176,7 +197,7 @@ class Session:
         Who interrupts a search waits for no examination, and what has won before has passed it.
         """
         standing = self.records.standing("estimated" if self.estimated else "measured")
-        if not engine.stop and (engine.new or standing != ranked[0].candidate):
+        if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
             self._report(engine, "examining")
             ranked = first_right(ranked, self.examine, self.records, self.ledger)
         if ranked:
@@ -194,6 +215,12 @@ class Session:
                 self.evaluator.load(), self.estimated,
             )
         )  # fmt: skip
+
+
+def _phase(engine: Engine) -> Phase:
+    if engine.waiting:
+        return "waiting"
+    return "searching" if engine.stopped is None else "finishing"
 
 
 def search_one(
