@@ -47,9 +47,6 @@ DTYPES: Mapping[str, DType] = {
 
 OPERAND_DTYPES = tuple(dtype.name for dtype in DTYPES.values() if dtype.is_operand)
 
-TWINS: Mapping[str, str] = {"fp16": "bf16", "bf16": "fp16"}
-"""Types of one size that tensor cores multiply at one speed: what is fast for one is for the other."""
-
 NAN_BYTE = 0xFF
 """As every byte of an element: NaN in every floating dtype."""
 
