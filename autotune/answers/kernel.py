@@ -18,7 +18,7 @@ from autotune.answers.best import Best
 from autotune.answers.calls import ArrayCall, Call, Scratch, TorchCall, missing_outputs, stream_of
 from autotune.answers.host_runs import GpuRunner, HostRunner, Runner
 from autotune.answers.libraries import library_of, make_outputs, stream_handle
-from autotune.answers.lookup import best
+from autotune.answers.lookup import best, best_of_lengths
 from autotune.answers.shapes import ShapeReader
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
@@ -295,21 +295,22 @@ def kernel(
     """
     from autotune.gpus.present import present_gpu
 
-    named = None if device is None else parse_device(device)
-    if named is not None and (named.gpu is not None or named.kind == "replay"):
-        raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
+    named = parse_device(chosen)
+    if named.gpu is not None or named.kind == "replay":
+        raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
 
-    def find(**asked: Value) -> Best:
-        return best(
-            op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **asked
-        )
+    def find(problem: Problem) -> Best:
+        return best_of_lengths(
+            op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision,
+            **problem.fields,
+        )  # fmt: skip
 
-    found = find(**fields)
-    on_gpu = parse_device(chosen).kind == "cuda"
-    return Kernel(
-        found, lambda problem: find(**problem.fields), cuda_driver() if on_gpu else None, parse_device(chosen).index
+    found = best(
+        op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
     )
+    driver = cuda_driver() if named.kind == "cuda" else None
+    return Kernel(found, find, driver, named.index)
 
 
 def _remember(calls: dict[tuple[Any, ...], Any], key: tuple[Any, ...], made: Any) -> None:

@@ -101,11 +101,11 @@ def test_threads(tmp_path: Path) -> None:
                 np.testing.assert_allclose(result, right, atol=2e-5)
 
 
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
         autotune.kernel(op="forward", device="tpu")
     with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
         autotune.kernel(op="forward", device="cpu:h200")
     monkeypatch.setattr("autotune.gpus.present.present_gpu", lambda index=0: None)
     with pytest.raises(DeviceMissing):
-        autotune.kernel(op="forward", device="cuda")
+        autotune.kernel(op="forward", device="cuda", db=tmp_path / "none.db")
