@@ -1,7 +1,9 @@
 """`autotune.kernel` as on a GPU: parameters, streams, scratch memory and threads, with an emulated driver behind it."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,6 +161,37 @@ def test_scale(driver: EmulatedDriver) -> None:
     for wrong in (0.0, -1.0, float("nan"), "much"):
         with pytest.raises(UsageError, match="scale="):
             kernel(**place(scaled), **empty(kernel, expected), scale=wrong)
+
+
+class Cupy(OnGpu):
+    """What CuPy's arrays have of the array API."""
+
+    def __array_namespace__(self) -> Any:
+        empty = lambda shape, dtype: Cupy(np.full(shape, np.nan, dtype))  # noqa: E731
+        return SimpleNamespace(empty=empty)
+
+    def transpose(self, axes: list[int]) -> "Cupy":
+        return Cupy(self.array.transpose(axes))
+
+
+Cupy.__module__ = "cupy._core"
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_results_that_cupy_makes(driver: EmulatedDriver, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out as the problem says, on CuPy's current stream."""
+    current = SimpleNamespace(get_current_stream=lambda gpu: SimpleNamespace(ptr=9))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=current))
+    kernel = made(op, driver)
+    inputs, expected = arrays_of(op, 1)
+    results = kernel(**{name: Cupy(array) for name, array in inputs.items()})
+    assert all(isinstance(result, Cupy) for result in results.values())
+    close(results, expected)
+    specs = {tensor.name: tensor for tensor in get_op(op).tensors(kernel.best.problem)}
+    for name, result in results.items():
+        places = zip(result.array.shape, result.array.strides, specs[name].strides, strict=True)
+        assert all(nbytes == 4 * stride for extent, nbytes, stride in places if extent > 1)
+    assert {stream for _, stream in driver.launched} == {9}
 
 
 def test_what_is_refused(driver: EmulatedDriver) -> None:
