@@ -19,6 +19,7 @@ from autotune.core.values import Value
 from autotune.families.source import KernelSource
 from autotune.families.space import Space
 from autotune.families.unreferenced import resolve
+from autotune.families.user_functions import Function, Named, named
 from autotune.trace.observed import Finding, Trace
 from autotune.trace.remote import LIMIT_S, TracingProcess
 from autotune.trace.task import TraceTask
@@ -83,7 +84,8 @@ def check(  # noqa: PLR0913 - one keyword an option
     *,
     template: str | Path | None = None,
     params: Mapping[str, Value] | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     device: str | None = None,
     db: str | Path | None = None,
     blocks: int | None = SAMPLED_BLOCKS,
@@ -98,7 +100,8 @@ def check(  # noqa: PLR0913 - one keyword an option
         op: `forward` (the default), `backward`, … or the op of `template`.
         template: a shipped family by name, or a file of one's own (`.cu.j2`); by default the best family known.
         params: parameter values that differ from the best configuration known (or the family's default).
-        reference: `module:function`; not needed here, since results are not compared.
+        reference: a function, or `module:function`; not needed here, since results are not compared.
+        inputs: the function that makes inputs, likewise; by default the template's, else they are random.
         device: the GPU whose limits hold, by name; by default as in `autotune.best`.
         db: the database that knows winners.
         blocks: of each launch that are traced in full; None: all of them.
@@ -115,7 +118,7 @@ def check(  # noqa: PLR0913 - one keyword an option
         LaunchError: the run took too long or tore its process down.
     """
     _require_positive(blocks=blocks, limit_s=limit_s)
-    target = find_target(op, template, params or {}, reference, device, db, fields)
+    target = find_target(op, template, params or {}, (named(reference), named(inputs, "inputs")), device, db, fields)
     with TracingProcess(limit_s) as process, ThreadPoolExecutor(1) as beside:
         cubin = beside.submit(_cubin, target) if estimate else None  # nvcc has a core of its own
         checked = _check(process, target, target.candidate, blocks, MOST_RERUNS if hints else 0)
@@ -126,7 +129,8 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     op: str | None = None,
     *,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     device: str | None = None,
     db: str | Path | None = None,
     limit: int | None = None,
@@ -150,9 +154,10 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     from autotune.checker.target import find_targets
 
     _require_positive(blocks=blocks, limit_s=limit_s, limit=limit)
+    functions = named(reference), named(inputs, "inputs")
     with ExitStack() as stack:
         process = stack.enter_context(TracingProcess(limit_s))
-        for target, candidate in find_targets(op, template, reference, device, db, limit, seed, fields):
+        for target, candidate in find_targets(op, template, functions, device, db, limit, seed, fields):
             try:
                 yield _check(process, target, candidate, blocks, 0)
             except BuildError:

@@ -14,6 +14,10 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
 
 Role = Literal["input", "output", "workspace"]
+
+BEFORE = " (before)"
+"""Behind the name of a tensor that kernels change in place: the tensor that holds what it begins with."""
+
 Dim3 = tuple[int, int, int]
 
 
@@ -170,11 +174,16 @@ Step = Zero | Launch
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows."""
+    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows.
+
+    `restores`: buffers, each with another one whose content it has when the steps begin: what kernels change in place.
+    Devices see to it before each run, out of the time.
+    """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     arithmetic: str = FULL
+    restores: tuple[tuple[str, str], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -153,7 +153,7 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     try:
         found = best(
             op.name, device=gpu_of_record(result.device), db=asked.db, template=named[1] if named else None,
-            reference=asked.reference, full_precision=asked.full_precision, **result.problem.fields,
+            reference=asked.reference, inputs=None, full_precision=asked.full_precision, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
         return None

@@ -10,7 +10,7 @@ from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, Templat
 from autotune.devices.factory import CpuOpener, CudaOpener
 from autotune.gpus.known import gpu
 from autotune.tuning import choose
-from autotune.tuning.choose import choose_device, choose_families, choose_subject, reference_name, require_some
+from autotune.tuning.choose import choose_device, choose_families, choose_subject, require_some
 from autotune.tuning.joint_space import Families
 from autotune.tuning.session import Options
 from tests.search_doubles import family
@@ -60,14 +60,6 @@ def test_families_with_one_name_are_refused(tmp_path: Path) -> None:
     copy.write_text(SOFTMAX.read_text())
     with pytest.raises(UsageError, match="two templates are called 'softmax'"):
         choose_subject(None, [str(SOFTMAX), str(copy)], REFERENCE)
-
-
-def test_a_reference_needs_an_importable_name() -> None:
-    assert reference_name(None) is None
-    assert reference_name("a:b") == "a:b"
-    assert reference_name(reference_name) == "autotune.tuning.choose:reference_name"
-    with pytest.raises(UsageError, match="top of a module"):
-        reference_name(lambda problem, inputs: 0)
 
 
 def test_what_no_family_supports_says_why() -> None:
