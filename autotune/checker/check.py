@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.families.source import KernelSource
 from autotune.families.space import Space
+from autotune.families.template_lines import CompilesAs, TemplateLines, template_lines
 from autotune.families.unreferenced import resolve
 from autotune.families.user_functions import Function, Named, named
 from autotune.trace.observed import Finding, Trace
@@ -38,7 +39,8 @@ class Checked:
 
     `problem` is the one that was executed in place of the one asked for; `error`: why there was no run, if so.
     `compulsory_bytes`: every input read once and every output written once. `estimated`: the modelled time of the
-    problem asked for on the device, where that was wanted; `no_estimate`: why there is none.
+    problem asked for on the device, where that was wanted; `no_estimate`: why there is none. `lines`: of the
+    template, for those of `source`.
     """
 
     candidate: Candidate
@@ -49,6 +51,7 @@ class Checked:
     hints: tuple[Hint, ...]
     compulsory_bytes: float
     source: KernelSource | None = None
+    lines: TemplateLines = field(default_factory=TemplateLines)
     error: str = ""
     estimated: "Estimated | None" = None
     no_estimate: str = ""
@@ -181,7 +184,9 @@ def _check(
     if most_reruns and not traced.trace.findings:
         space = Space(target.template, target.problem, target.spec)
         hints = find_hints(process.trace, task, traced, space, most_reruns)
-    return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
+    lines = template_lines(target.template, traced.source, target.spec)
+    hints = tuple(replace(h, origin=f"{lines.name}:{lines(h.line)}" if lines(h.line) else "") for h in hints)
+    return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source, lines=lines)
 
 
 def _task(target: Target, problem: Problem, candidate: Candidate, blocks: int | None) -> TraceTask:
@@ -192,7 +197,8 @@ def _cubin(target: Target) -> "tuple[KernelSource, Artifact]":
     from autotune.estimate.examine import rendered
 
     source = rendered(_task(target, target.problem, target.candidate, None))
-    return source, CubinRequest(source, target.spec.arch).build(BuildCache())
+    with CompilesAs(target.template, source, target.spec):
+        return source, CubinRequest(source, target.spec.arch).build(BuildCache())
 
 
 def _estimated(

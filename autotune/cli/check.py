@@ -156,15 +156,16 @@ def _print(checked: "Checked") -> None:
         typer.echo()
     print_table(checks.KERNEL_COLUMNS, checks.kernel_rows(checked))
     source = checked.source.code.splitlines() if checked.source else []
+    lines = checked.lines
+    of = f"lines of {lines.name}" if any(lines.lines) else "lines of the rendered source"
     for kernel in checked.trace.kernels:
         typer.echo()
-        print_table(
-            checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, memory, traced blocks"
-        )
-        work = list(checks.work_rows(kernel, source))
+        title = f"{kernel.kernel}, memory, traced blocks, {of}"
+        print_table(checks.LINE_COLUMNS, checks.line_rows(kernel, source, lines), title=title)
+        work = list(checks.work_rows(kernel, source, lines))
         if work:
             typer.echo()
-            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks")
+            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks, {of}")
     for hint in checked.hints:
         typer.echo(f"hint: {hint}")
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.ptxas import parse_ptxas
 from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, find_nvcc
 from autotune.families.flags import merged
-from autotune.families.source import NVCC_FLAGS, KernelSource
+from autotune.families.source import NVCC_FLAGS, SOURCE_NAME, KernelSource
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 """What every template is compiled for in the tests."""

@@ -78,10 +78,10 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ScalarArg:
-    """An `int`, `long long` or `float` by value; `name` is its expression in the front matter."""
+    """An `int`, `long long`, `float` or `double` by value; `name` is its expression in the front matter."""
 
     name: str
-    ctype: Literal["int", "long long", "float"]
+    ctype: Literal["int", "long long", "float", "double"]
     value: int | float
 
 
@@ -195,7 +195,7 @@ class LaunchPlan:
         return tuple(dict.fromkeys(launch.kernel for launch in self.launches))
 
 
-_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f"}
+_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f", "double": "d"}
 
 
 def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:

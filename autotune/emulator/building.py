@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
 from autotune.families.flags import for_hosts
-from autotune.families.source import KernelSource
+from autotune.families.source import SOURCE_NAME, KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"

@@ -10,6 +10,9 @@ from autotune.core.errors import TemplateError
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 
+SOURCE_NAME = "kernel.cu"
+"""What a rendered source is called where it is built."""
+
 NVCC_FLAGS = ("-std=c++17", "-O3")
 """Of every compile line: of builds, in the headers of rendered files and in exports."""
 

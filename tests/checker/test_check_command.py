@@ -72,7 +72,7 @@ def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 1
     said = capsys.readouterr().out
     assert "shared memory race: " in said
-    assert "kernel transpose, line " in said
+    assert "kernel transpose, hinted.cu.j2:" in said
     assert run([*arguments, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["ok"] is False
@@ -88,7 +88,7 @@ def test_the_command_says_what_is_fine(capsys: pytest.CaptureFixture[str]) -> No
     assert "Estimated for hinted_transpose N=96" in said
     assert "transpose, work, traced blocks" in said
     assert "transpose: 6 of 9 blocks" in said
-    assert "hint: transpose, line" in said
+    assert "hint: transpose, hinted.cu.j2:" in said
 
 
 def test_what_an_estimate_tells() -> None:
