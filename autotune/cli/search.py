@@ -105,7 +105,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """Search for the fastest kernel: generate, build, verify and time candidates; record them all; name the winner.
 
     Any field of the problem may be a list (--T 512,1024): one search for each combination. Ctrl-C finishes with
-    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: no candidate was right.
+    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: there is no winner.
     """
     from autotune.report.progress import ProgressDisplay
     from autotune.report.results import Asked
@@ -161,6 +161,7 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.report.results import (
         best_lines,
         next_command,
+        no_winner,
         other_answer,
         shared_lines,
         summary_lines,
@@ -168,10 +169,10 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
         table_rows,
     )
 
-    for line in summary_lines(result):
+    for line in summary_lines(result, asked):
         typer.echo(line)
     if result.best is None:
-        typer.echo("no candidate was right and ran: there is no winner")
+        typer.echo(no_winner(result))
         return
     typer.echo()
     print_table(table_columns(result), table_rows(result))

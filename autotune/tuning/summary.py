@@ -46,6 +46,7 @@ def summarise(
         resumed=findings.resumed,
         outcomes=dict(ledger.outcomes),
         messages=ledger.first_messages(),
+        firsts={outcome: entry.candidate for outcome, entry in ledger.firsts().items()},
         space_size=families.size,
         asked=engine.asked,
         duplicates=engine.duplicates,

@@ -12,7 +12,10 @@ import autotune
 from autotune.checker.check import Checked, check, check_all
 from autotune.checker.target import find_target
 from autotune.cli.main import run
-from autotune.core.errors import NoFeasibleConfiguration, UsageError
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.core.errors import BuildError, NoFeasibleConfiguration, UsageError
 from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
@@ -63,9 +66,9 @@ def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
         "check",
         "--template",
         str(HINTED),
-        "--set-param",
+        "--param",
         "FAULT=true",
-        "--set-param",
+        "--param",
         "SMEM_PAD=1",
         "--no-estimate",
     ]
@@ -124,11 +127,15 @@ def test_a_record_is_estimated_when_asked(tmp_path: Path, capsys: pytest.Capture
     assert "occupancy" in said
 
 
-def test_no_estimate_says_why() -> None:
-    checked = check(template=HINTED, hints=False, device="v100")
+def test_no_estimate_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: CubinRequest, cache: BuildCache) -> Artifact:
+        raise BuildError(f"nvcc 1.0 does not compile for {request.arch}")
+
+    monkeypatch.setattr(CubinRequest, "build", refuse)
+    checked = check(template=HINTED, hints=False, device="t4")
     assert checked.ok
     assert checked.estimated is None
-    assert "sm_70" in checked.no_estimate
+    assert checked.no_estimate == "nvcc 1.0 does not compile for sm_75"
 
 
 def test_the_winner_is_checked_by_default() -> None:
@@ -195,7 +202,7 @@ def test_what_kernels_do_to_their_process() -> None:
 
 
 def test_what_a_kernel_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", "--template", str(HOSTILE), "--set-param", "ENDS=talking", "--no-estimate", "--json"]) == 0
+    assert run(["check", "--template", str(HOSTILE), "--param", "ENDS=talking", "--no-estimate", "--json"]) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["ok"]
     assert "a kernel talks" in said.err
@@ -248,7 +255,7 @@ def test_what_no_candidate_is_to_blame_for_ends_the_check(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--all", "--set-param", "ROWS=8"), "--set-param names one configuration and --all takes every one"),
+        (("--all", "--param", "ROWS=8"), "--param names one configuration and --all takes every one"),
         (("--limit", "3"), "--limit 3 says how many configurations --all takes at most: add --all"),
     ],
 )
