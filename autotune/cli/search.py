@@ -149,11 +149,23 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
         found += [{"problem": problem.to_json(), "best": None, "stopped": "not reached"} for problem in missed]
         print_json(found[0] if len(problems) == 1 else found)
     else:
+        if len(results) > 1:
+            print_sweep(results)
         for problem in missed:
             typer.echo(f"not reached: {problem}")
     if missed or results[-1].stopped == "interrupted":
         return INTERRUPTED
     return 0 if all(result.best is not None for result in results) else 3
+
+
+def print_sweep(results: "Sequence[SearchResult]") -> None:
+    """The winners of several problems, a row each."""
+    from autotune.report.results import sweep_columns, sweep_rows, sweep_shared
+
+    typer.echo()
+    for line in sweep_shared(results):
+        typer.echo(line)
+    print_table(sweep_columns(results), sweep_rows(results))
 
 
 def _print(result: "SearchResult", asked: "Asked") -> None:

@@ -19,6 +19,7 @@ from autotune.gpus.identity import gpu_of_record
 from autotune.gpus.meant import usual_gpu
 from autotune.ops.op import Field, Op
 from autotune.ops.registry import FIELD_OPTIONS, get_op
+from autotune.report.listing import differing
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
@@ -153,6 +154,58 @@ def _honesty(result: SearchResult) -> Iterator[str]:
 def _counted(ranked: Ranked) -> bool:
     timing = ranked.measurement.timing
     return timing is None or timing.counted
+
+
+def sweep_columns(results: Sequence[SearchResult]) -> list[str]:
+    """Headings of `sweep_rows`: the fields in which the problems differ, then what was found."""
+    time = ">est. ms" if results[0].estimated else ">ms"
+    return [
+        *(f">{name}" for name in _varied(results)),
+        time,
+        ">TFLOP/s",
+        "?>GB/s",
+        ">trials",
+        "family",
+        "~configuration",
+    ]
+
+
+def sweep_rows(results: Sequence[SearchResult]) -> Iterator[list[str]]:
+    """One row a problem."""
+    configs = [result.best.candidate.config for result in results if result.best is not None]
+    for result in results:
+        fields = [str(result.problem[name]) for name in _varied(results)]
+        if result.best is None:
+            yield [*fields, "", "", "", str(result.trials), "", no_winner(result)]
+            continue
+        best = result.best
+        time = format_ms(best.ms) + ("" if _counted(best) else " (not counted)")
+        rates = [f"{best.tflops:.2f}", f"{best.gbs:.1f}"]
+        names = differing(configs)
+        config = {name: value for name, value in best.candidate.config.items() if name in names or len(configs) < 2}
+        yield [*fields, time, *rates, str(result.trials), best.candidate.template, format_config(config)]
+
+
+def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
+    """What holds for all rows of a sweep, above them."""
+    fields = results[0].problem.fields
+    same = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in _varied(results))
+    kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
+    yield f"{len(results)} winners of {results[0].problem.op} {same}; {kind}"
+    configs = [result.best.candidate.config for result in results if result.best is not None]
+    if len(configs) > 1:
+        names = differing(configs)
+        shared = {name: value for name, value in configs[0].items() if name not in names}
+        if shared:
+            yield f"all rows: {format_config(shared)}"
+
+
+def _varied(results: Sequence[SearchResult]) -> list[str]:
+    return differing([result.problem.fields for result in results])
+
+
+def _word(value: Value) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def best_lines(result: SearchResult) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The store: every measurement and every winner behind one object. Each method is one committed transaction."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from autotune.store.records import (
     Owner,
     ProblemSummary,
     SearchState,
+    SearchSummary,
     Stage,
     StoredMeasurement,
     StoredSearch,
@@ -192,11 +193,18 @@ class Store:
         template: str | None = None,
         outcome: Outcome | None = None,
         source_hash: str | None = None,
+        problems: Sequence[str] | None = None,
         limit: int = 50,
         fastest: bool = False,
     ) -> list[StoredMeasurement]:
-        """The newest records, newest first; or the fastest of those with a time, fastest first."""
-        where = {"op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash}
+        """The newest records, newest first; or the fastest of those with a time, fastest first.
+
+        `problems`: of these alone, by their keys.
+        """
+        where = {
+            "op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash,
+            "problems": problems,
+        }  # fmt: skip
         with self.read() as session:
             return (queries.fastest if fastest else queries.newest)(session, where, limit)
 
@@ -306,6 +314,11 @@ class Store:
         """Every problem on every device it was tried on."""
         with self.read() as session:
             return queries.problems(session, op)
+
+    def searches(self) -> list[SearchSummary]:
+        """Every search, oldest first, with what it came to."""
+        with self.read() as session:
+            return queries.searches(session)
 
     def devices(self) -> list[DeviceSummary]:
         with self.read() as session:

@@ -190,7 +190,7 @@ def test_what_kernels_do_to_their_process() -> None:
     assert "tore its process down (exit status -9)" in found["killed"].error
     assert found["never"].error.startswith("the traced run took longer than the limit of 20 s: ")
     assert [finding.kind for finding in found["trapped"].findings] == ["crash"]
-    assert "trap executed at kernel.cu:" in found["trapped"].findings[0].detail
+    assert "trap executed at hostile.cu.j2:" in found["trapped"].findings[0].detail
     assert [name for name, checked in found.items() if checked.ok] == ["well", "talking"]
     assert "illegal write at address 0x0" in found["lost"].findings[0].detail
     assert "integer division by zero" in found["divided"].findings[0].detail

@@ -32,6 +32,9 @@ from autotune.report.results import (
     other_answer,
     shared_lines,
     summary_lines,
+    sweep_columns,
+    sweep_rows,
+    sweep_shared,
     table_columns,
     table_rows,
 )
@@ -281,7 +284,9 @@ def test_what_went_wrong_is_looked_into_by_a_command_for_the_shell() -> None:
     second = f"tiled M=1: out: error 3 (on {PROBLEM.replace(T=113, dtype='fp32', causal=False)})"
     there = replace(result(), firsts=WRONG, messages={Outcome.WRONG_RESULT: second})
     words = shlex.split(next(line for line in summary_lines(there) if line.startswith("look into it: ")))
-    assert words[words.index("--T") : words.index("--template")] == ["--T", "113", "--dtype", "fp32", "--no-causal"]
+    assert words[words.index("--T") : words.index("--template")] == [
+        "--T", "113", "--T-kv", "64", "--dtype", "fp32", "--no-causal",
+    ]  # fmt: skip
     fine = replace(result(), firsts=WRONG, messages={Outcome.PRUNED: "tiled M=1: slow"})
     assert not any("look into it" in line for line in summary_lines(fine))
 
@@ -319,3 +324,21 @@ def test_trials_that_others_have_made() -> None:
     said += "more with --trials 18"
     assert said in list(summary_lines(used))
     assert not any("nothing was left" in line for line in summary_lines(replace(used, resumed=8)))
+
+
+def test_a_sweep_ends_in_one_table() -> None:
+    first = result()
+    second = replace(first, problem=PROBLEM.replace(T=128), table=first.table[1:], best=first.table[1])
+    none = replace(first, problem=PROBLEM.replace(T=256), table=(), best=None, trials=2)
+    rows = [first, second, none]
+    assert sweep_columns(rows) == [">T", ">est. ms", ">TFLOP/s", "?>GB/s", ">trials", "family", "~configuration"]
+    assert list(sweep_rows(rows)) == [
+        ["64", "0.5", "4.00", "200.0", "9", "tiled", "M=32"],
+        ["128", "0.8", "2.50", "125.0", "9", "tiled", "M=64"],
+        ["256", "", "", "", "2", "", "no candidate was right and ran: there is no winner"],
+    ]
+    said, shared = sweep_shared(rows)
+    assert said.startswith("3 winners of forward B=")
+    assert " T=" not in said
+    assert said.endswith("; times are ESTIMATES for NVIDIA H200, not measurements")
+    assert shared == "all rows: N=64"
