@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from autotune.compilers.artifact import Artifact
 from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.extras import install
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
@@ -263,7 +264,7 @@ def _import_pycuda() -> ModuleType:
     try:
         import pycuda.driver
     except ImportError as error:
-        raise DeviceMissing(f"PyCUDA is not installed: pip install autotune[gpu] ({error})") from error
+        raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}: {error}") from error
     return pycuda.driver  # type: ignore[no-any-return]
 
 

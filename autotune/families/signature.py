@@ -74,6 +74,8 @@ def _given(arg: Arg) -> Kind:
 
 def _widened(args: tuple[Arg, ...], parameters: Sequence[Parameter]) -> tuple[Arg, ...]:
     return tuple(
-        replace(arg, ctype=parameter.kind) if isinstance(arg, ScalarArg) and parameter.kind in _WIDER.values() else arg
+        replace(arg, ctype=_WIDER[arg.ctype])
+        if isinstance(arg, ScalarArg) and parameter.kind == _WIDER.get(arg.ctype)
+        else arg
         for arg, parameter in zip(args, parameters, strict=True)
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autotune.core import settings
 from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, UsageError
+from autotune.core.extras import install
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
@@ -134,7 +135,7 @@ def choose_device(device: str | None, target: str | None) -> DeviceOpener:
             f"no NVIDIA GPU {meant.index} here; --device cpu uses the emulator, with estimates for --target"
         )
     if not _has_pycuda():
-        raise DeviceMissing("PyCUDA is not installed: pip install 'autotune[gpu]', or use --device cpu")
+        raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}, or use --device cpu")
     return CudaOpener(meant.index)
 
 

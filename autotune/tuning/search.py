@@ -24,7 +24,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     target: str | None = None,
     jobs: int | None = None,
     spills: bool = True,
-    templates: Sequence[str] = (),
+    template: str | Path | Sequence[str | Path] = (),
     params: "Wanted | None" = None,
     reference: "Named | Callable[..., object] | None" = None,
     inputs: "Named | Callable[..., object] | None" = None,
@@ -50,7 +50,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         target: on `cpu`, the GPU whose time is estimated.
         jobs: builds at a time; default one a core.
         spills: whether the winner may be a kernel whose registers spill into memory.
-        templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
+        template: a family by name, or the path of a `.cu.j2` file, or several; default all that support the problem.
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
         reference: CPU reference of a user's own op: a function, be it a notebook's, or `module:function`; by default
@@ -69,9 +69,11 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         DeviceMissing: the device asked for is not here.
         NoFeasibleConfiguration: constraints rule out every configuration.
     """
+    named = [template] if isinstance(template, str | Path) else template
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference, inputs=inputs,
+        jobs=jobs, spills=spills, templates=[str(one) for one in named], params=params, reference=reference,
+        inputs=inputs,
         full_precision=full_precision, db=db, progress=progress,
     )  # fmt: skip
     [result] = results

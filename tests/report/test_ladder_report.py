@@ -152,7 +152,7 @@ def test_what_cannot_be_plotted_is_said_before_anything_is_tuned(
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(["ladder", "--plot", str(tmp_path / "ladder.png"), "--device", "cpu"]) == 2
-    assert "pip install 'autotune[plot]'" in capsys.readouterr().err
+    assert "pip install 'autotune-kernels[plot]'" in capsys.readouterr().err
 
 
 def test_there_is_no_ladder_of_other_ops(capsys: pytest.CaptureFixture[str]) -> None:

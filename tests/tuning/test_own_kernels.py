@@ -14,7 +14,7 @@ from autotune.tuning.result import SearchResult
 
 FOLDER = Path(__file__).parents[2] / "examples" / "scatter"
 PARAMS = {"THREADS": 32, "ROWS": 4, "REGISTERS": 32}
-SHAPE = {"rows": 64, "cols": 32, "size": 8}
+SHAPE: Any = {"rows": 64, "cols": 32, "size": 8}
 
 
 def reference(problem: dict[str, Any], inputs: Arrays) -> Arrays:
@@ -28,7 +28,7 @@ def search(template: Path, db: Path) -> SearchResult:
     names: dict[str, Any] = {"__name__": "__main__", "np": np, "reference": reference}
     exec("inline = lambda problem, inputs: reference(problem, inputs)", names)
     return autotune.search(
-        templates=[str(template)], device="cpu", params=PARAMS, db=db, reference=names["inline"],
+        template=template, device="cpu", params=PARAMS, db=db, reference=names["inline"],
         inputs=lambda problem, seed: {"index": np.arange(problem["rows"]) % 3}, **SHAPE,
     )  # fmt: skip
 

@@ -111,7 +111,7 @@ def test_a_gpu_without_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "present_gpu", lambda index=0: gpu("a100"))
     monkeypatch.setattr(choose, "_has_pycuda", lambda: False)
     assert choose_device(None, None) == CpuOpener(gpu("a100"))
-    with pytest.raises(DeviceMissing, match=r"pip install 'autotune\[gpu\]'"):
+    with pytest.raises(DeviceMissing, match=r"pip install 'autotune-kernels\[gpu\]'"):
         choose_device("cuda", None)
 
 
