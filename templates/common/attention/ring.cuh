@@ -16,12 +16,6 @@ struct RingPlace {
             parity ^= 1;
         }
     }
-
-    /// Where it was one stage ago.
-    __device__ __forceinline__ RingPlace before() const
-    {
-        return {stage == 0 ? STAGES - 1 : stage - 1, stage == 0 ? parity ^ 1 : parity};
-    }
 };
 
 /// The mbarriers of a ring, one behind the other from `first` on: STAGES of "full", then STAGES of "empty".
@@ -36,33 +30,22 @@ struct RingBarriers {
         return first + 8 * (STAGES + at.stage);
     }
 
-    /// One thread, before the block's barrier. A stage is empty when `readers` have arrived, full when `writers` have.
-    __device__ __forceinline__ void init(int readers, int writers = 1) const
+    /// One thread, before the block's barrier. A stage is empty when `readers` have arrived.
+    __device__ __forceinline__ void init(int readers) const
     {
         for (int stage = 0; stage < STAGES; ++stage) {
-            mbarrier_init(first + 8 * stage, writers);
+            mbarrier_init(first + 8 * stage, 1);
             mbarrier_init(first + 8 * (STAGES + stage), readers);
         }
     }
 
     __device__ __forceinline__ void wait_full(const RingPlace<STAGES>& at) const { mbarrier_wait(full(at), at.parity); }
-    __device__ __forceinline__ void wait_empty(const RingPlace<STAGES>& at) const
-    {
-        mbarrier_wait(empty(at), at.parity ^ 1);
-    }
 
     /// The producer's turn: the stage has been read, and is to get `bytes`.
     __device__ __forceinline__ void begin_fill(const RingPlace<STAGES>& at, int bytes) const
     {
-        wait_empty(at);
+        mbarrier_wait(empty(at), at.parity ^ 1);
         mbarrier_arrive_expect(full(at), bytes);
-    }
-
-    /// Where warps fill stages, not copies: this one has.
-    __device__ __forceinline__ void filled(const RingPlace<STAGES>& at) const
-    {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(full(at));
     }
 
     /// This warp has read the stage.

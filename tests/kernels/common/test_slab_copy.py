@@ -55,7 +55,15 @@ def test_tiles_in_and_out(cols: int, cache: BuildCache) -> None:
 
     def tensor_map(name: str, rows: int, box: int, role: str) -> TensorMapArg:
         return TensorMapArg(
-            f"{name}_map", name, 0, "fp16", (cols, rows), (1, cols), (slab, box), 2 * slab, role  # type: ignore[arg-type]
+            f"{name}_map",
+            name,
+            0,
+            "fp16",
+            (cols, rows),
+            (1, cols),
+            (slab, box),
+            2 * slab,
+            role,  # type: ignore[arg-type]
         )
 
     maps = (tensor_map("x", 140, 128, "output"), tensor_map("out", 120, 64, "output"))

@@ -7,7 +7,7 @@ from autotune.compilers.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
 
 PLACES = """
-#include "common/attention/ring.cuh"
+#include "common/attention/exchange_ring.cuh"
 extern "C" __global__ void test(int* places, int* before)
 {
     RingPlace<STAGES> at;
@@ -15,22 +15,22 @@ extern "C" __global__ void test(int* places, int* before)
         places[2 * i] = at.stage;
         places[2 * i + 1] = at.parity;
         at.advance();
-        before[2 * i] = at.before().stage;
-        before[2 * i + 1] = at.before().parity;
+        before[2 * i] = place_before(at).stage;
+        before[2 * i + 1] = place_before(at).parity;
     }
 }
 """
 
 HANDED_ON = """
-#include "common/attention/ring.cuh"
+#include "common/attention/exchange_ring.cuh"
 #include "common/ptx/fences.cuh"
 extern "C" __global__ void test(int* seen)
 {
-    __shared__ __align__(8) unsigned char memory[RingBarriers<2>::BYTES];
+    __shared__ __align__(8) unsigned char memory[ExchangeBarriers<2>::BYTES];
     __shared__ int stages[2][64];
-    const RingBarriers<2> ring = {shared_address(memory)};
+    const ExchangeBarriers<2> ring = {{shared_address(memory)}};
     if (threadIdx.x == 0) {
-        ring.init(1, 2);
+        ring.init(2, 1);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -42,7 +42,7 @@ extern "C" __global__ void test(int* seen)
             ring.filled(at);
         } else {
             ring.wait_full(at);
-            for (int n = 0; n < 2; ++n) seen[64 * i + 32 * n + threadIdx.x % 32] = stages[at.stage][32 * n + threadIdx.x % 32];
+            for (int n = threadIdx.x % 32; n < 64; n += 32) seen[64 * i + n] = stages[at.stage][n];
             ring.release(at);
         }
     }
