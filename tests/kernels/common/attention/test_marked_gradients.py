@@ -29,15 +29,16 @@ extern "C" __global__ void __launch_bounds__(128) test(const float* in, __half*,
 
 MEND = """
 #include "common/attention/marked_gradients.cuh"
-extern "C" __global__ void test(const __half* q, const __half* k, const __half* v, const __half* out, const __half* dout,
-                                const float* lse, __half* dq, __half* dk, __half* dv)
+extern "C" __global__ void test(const __half* q, const __half* k, const __half* v, const __half* out,
+                                const __half* dout, const float* lse, __half* dq, __half* dk, __half* dv)
 {
     const auto view = [](auto* data, int rows) {
         return View<std::remove_pointer_t<decltype(data)>, 4>{data, {2 * rows * 32, rows * 32, 32, 1}};
     };
     const ExactGradients<32, true, __half> exact = {view(q, T), view(k, TK), view(v, TK), view(out, T), view(dout, T),
                                                     lse, 2, 1, Scores<true>(T, TK, SCALE)};
-    for (int i = 0; i < 2 * ((TK + 15) / 16); ++i) mend_marked_keys(exact, view(dk, TK), view(dv, TK), sixteen_rows(i, 2, TK));
+    for (int i = 0; i < 2 * ((TK + 15) / 16); ++i)
+        mend_marked_keys(exact, view(dk, TK), view(dv, TK), sixteen_rows(i, 2, TK));
     for (int i = 0; i < 2 * ((T + 15) / 16); ++i) mend_marked_queries(exact, view(dq, T), sixteen_rows(i, 2, T));
 }
 """
@@ -73,7 +74,7 @@ def test_marked_rows_are_computed_again(cache: BuildCache) -> None:
         text = text.replace(before, before.replace("T", "40"))
     names = ("q", "k", "v", "out", "dout", "lse")
     got = SmallKernel(text, cache)(**{name: inputs[name] for name in names}, **results)
-    wrong = {"dq": np.s_[:, 0], "dk": np.s_[:, 1], "dv": np.s_[:0]}
+    wrong: dict[str, Any] = {"dq": np.s_[:, 0], "dk": np.s_[:, 1], "dv": np.s_[:0]}
     for name, where in wrong.items():
         kept = right[name].astype(np.float16)
         kept[where] = results[name][where]

@@ -14,14 +14,14 @@ KERNEL = """
 #include "common/attention/accumulator_sums.cuh"
 #include "common/attention/round_sums.cuh"
 using Sums = AccumulatorSums<64, 64, 32, false>;
-extern "C" __global__ void test(const __half* q, const __half* k, const __half* v, const __half* out, const __half* dout,
-                                const float* lse, const float* sums, __half* dq)
+extern "C" __global__ void test(const __half* q, const __half* k, const __half* v, const __half* out,
+                                const __half* dout, const float* lse, const float* sums, __half* dq)
 {
     const auto view = [](auto* data, int rows) {
         return View<std::remove_pointer_t<decltype(data)>, 4>{data, {rows * 40, rows * 40, 40, 1}};
     };
-    const ExactGradients<40, false, __half> exact = {view(q, 60), view(k, 20), view(v, 20), view(out, 60), view(dout, 60),
-                                                     lse, 1, 1, Scores<false>(60, 20, SCALE)};
+    const ExactGradients<40, false, __half> exact = {view(q, 60), view(k, 20), view(v, 20), view(out, 60),
+                                                     view(dout, 60), lse, 1, 1, Scores<false>(60, 20, SCALE)};
     View<__half, 4> gradient = {dq, {60 * PITCH, 60 * PITCH, PITCH, 1}};
     for (int row = 0; row < 64; row += 16)
         for (int col = 0; col < 40; col += 32) round_sums<Sums>(sums, row, gradient, exact, {0, 0, row}, col);

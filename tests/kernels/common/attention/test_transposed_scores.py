@@ -21,7 +21,9 @@ extern "C" __global__ void test(float* s, const float* dp, const float* origins,
         known[1][i] = deltas[i];
     }
     __syncthreads();
-    const auto at = [](int i) { return (accumulator_row() + i / 2 % 2 * 8) * QUERIES + i / 4 * 8 + accumulator_col() + i % 2; };
+    const auto at = [](int i) {
+        return (accumulator_row() + i / 2 % 2 * 8) * QUERIES + i / 4 * 8 + accumulator_col() + i % 2;
+    };
     float a[QUERIES / 2], b[QUERIES / 2];
     for (int i = 0; i < QUERIES / 2; ++i) {
         a[i] = s[at(i)];
