@@ -11,8 +11,12 @@ from autotune.ops.op import contiguous
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 """Kinds of memory, `DLDeviceType`."""
 
-_FLOAT, _BFLOAT, _INT = 2, 4, 0  # DLDataTypeCode
-_DTYPES = {(_FLOAT, 16): "fp16", (_BFLOAT, 16): "bf16", (_FLOAT, 32): "fp32", (_FLOAT, 64): "fp64", (_INT, 32): "int32"}
+_INT, _UINT, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode
+_CODES = {"int": _INT, "uint": _UINT, "float": _FLOAT, "bfloat": _BFLOAT}
+_DTYPES = {
+    (_CODES[dtype.library.rstrip("0123456789")], 8 * dtype.size): name
+    for name, dtype in DTYPES.items() if dtype.library.rstrip("0123456789") in _CODES
+}  # fmt: skip
 
 
 class _Tensor(ctypes.Structure):

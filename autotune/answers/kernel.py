@@ -32,6 +32,7 @@ from autotune.devices.driver import Driver, cuda_driver
 from autotune.devices.prepared import Binary, Cubin, Prepared
 from autotune.families.planning import with_scalars
 from autotune.families.space import Space
+from autotune.families.user_functions import Function, Named
 from autotune.gpus.identity import parse_device
 from autotune.ops.expected import tensor_view
 from autotune.ops.op import Op
@@ -62,7 +63,8 @@ class Kernel:
         self.best = found
         self._find, self._driver, self._gpu = find, driver, gpu
         self._op: Op = get_op(found.problem.op)
-        self._tensors = {tensor.name: tensor for tensor in self._op.tensors(found.problem)}
+        self._changed = self._op.in_place(found.problem)
+        self._tensors = {t.name: t for t in self._op.tensors(found.problem) if t.name not in self._changed.values()}
         self._scalars = frozenset(self._op.scalars(found.problem)) - found.problem.fields.keys()
         self._shapes = ShapeReader(self._op, found.problem)
         self._lock = threading.RLock()
@@ -76,7 +78,7 @@ class Kernel:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the arguments, each of the logical shape that `shape` gives."""
-        return tuple(name for name, tensor in self._tensors.items() if tensor.role == "input")
+        return tuple(n for n, tensor in self._tensors.items() if tensor.role == "input" or n in self._changed)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -102,8 +104,9 @@ class Kernel:
         Args:
             stream: of arrays on a GPU: a handle, or an object of their library; by default its current stream, or
                 the one that `__cuda_array_interface__` names.
-            given: every input by name, in its logical shape and dtype; outputs too, to be written in place; and
-                the op's own numbers (attention: `scale`), where they are not to be as usual.
+            given: every input by name, in its logical shape and dtype; outputs too, to be written in place (what the
+                kernel changes in place is both); and the op's own numbers (attention: `scale`), where they are not
+                to be as usual.
 
         Raises:
             UsageError: a missing or unknown name, a wrong shape or dtype, arrays of both kinds.
@@ -252,6 +255,8 @@ class Kernel:
         images = {b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in plan.buffers if b.role != "workspace"}
         for name in self.inputs:
             tensor_view(images[fit.tensors[name].storage], fit.tensors[name])[...] = views[name]
+        for name, before in plan.restores:  # what is changed in place is its own input
+            images[before][...] = images[name]
         wanted = {fit.tensors[name].storage for name in self.outputs}
         found = self._runner.run(fit.best, plan, images, wanted)
         results = {name: arrays[name] for name in self.outputs if name in arrays}
@@ -275,7 +280,8 @@ def kernel(
     device: str | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Kernel:
@@ -286,7 +292,8 @@ def kernel(
         device: `cuda`, `cuda:1`, … or `cpu` (the emulator); by default the GPU where there is one.
         db: path or URL of the database.
         template: a family of one's own.
-        reference: the op's reference, where `template` declares its own op.
+        reference: the op's reference, where `template` declares its own op and does not name it.
+        inputs: the function that makes its inputs for a search, likewise.
         full_precision: as for `autotune.best`.
         fields: of the problem. Arrays of other lengths may be given in calls; they are then looked up.
 
@@ -302,13 +309,14 @@ def kernel(
 
     def find(problem: Problem) -> Best:
         return best_of_lengths(
-            op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision,
-            **problem.fields,
+            op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+            full_precision=full_precision, **problem.fields,
         )  # fmt: skip
 
     found = best(
-        op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
-    )
+        op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+        full_precision=full_precision, **fields,
+    )  # fmt: skip
     driver = cuda_driver() if named.kind == "cuda" else None
     return Kernel(found, find, driver, named.index)
 

@@ -30,6 +30,7 @@ from autotune.families.catalogue import Families
 from autotune.families.op_ref import load_own
 from autotune.families.space import Space
 from autotune.families.starts import Start
+from autotune.families.user_functions import Function, Named, named
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
@@ -56,7 +57,8 @@ def best(
     device: str | DeviceSpec | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Best:
@@ -69,7 +71,9 @@ def best(
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
-        reference: the op's reference, `module:function`, where `template` declares its own op.
+        reference: the op's reference, a function or `module:function`, where `template` declares its own op and does
+            not name it.
+        inputs: the function that makes its inputs, likewise.
         full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
@@ -91,7 +95,7 @@ def best(
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    finder = _finder(winners, op, device, template, reference, full_precision, fields)
+    finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
     answer = finder.exact() or finder.fitting() or finder.default()
     if template is None:
         _remember(key, stamp, answer)
@@ -104,7 +108,8 @@ def best_of_lengths(
     device: str | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Best:
@@ -120,12 +125,13 @@ def best_of_lengths(
 
     def ask(asked: Mapping[str, Value]) -> Best:
         return best(
-            op, device=device, db=db, template=template, reference=reference, full_precision=full_precision, **asked
-        )
+            op, device=device, db=db, template=template, reference=reference, inputs=inputs,
+            full_precision=full_precision, **asked,
+        )  # fmt: skip
 
     database = _location(db)
     _, winners = _DATABASES.get(database) or _open(database)
-    finder = _finder(winners, op, device, template, reference, full_precision, fields)
+    finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
     lengths = [field.name for field in get_op(finder.problem.op).fields if field.maximum == LONGEST]
     near = finder.problem.replace(**{name: _rounded(finder.problem.integer(name)) for name in lengths})
     exact = finder.exact()
@@ -146,9 +152,10 @@ def _rounded(length: int) -> int:
 
 def _finder(
     winners: Winners, op: str | None, device: str | DeviceSpec | None, template: str | Path | None,
-    reference: str | None, full_precision: bool, fields: Mapping[str, Value],
+    reference: Named | Function | None, inputs: Named | Function | None, full_precision: bool,
+    fields: Mapping[str, Value],
 ) -> "_Finder":  # fmt: skip
-    families, name = _families(op, template, reference)
+    families, name = _families(op, template, named(reference), named(inputs, "inputs"))
     families = families.full_precision() if full_precision else families
     return _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
 
@@ -174,7 +181,9 @@ def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
         pass
 
 
-def _families(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Families, str]:
+def _families(
+    op: str | None, template: str | Path | None, reference: Named | None, inputs: Named | None
+) -> tuple[Families, str]:
     """What may answer, and for which op."""
     if template is None or not templates.names_file(str(template)):
         name = get_op(op or "forward").name  # before it is taken for the name of a folder
@@ -185,7 +194,7 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
     computed = templates.load_template(path).op
     if op not in {None, computed}:
         raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
-    own = load_own(path, reference)
+    own = load_own(path, reference, inputs)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 

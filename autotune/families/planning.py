@@ -55,7 +55,8 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             steps.append(_launch(step, namespace, arguments))
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
-    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
+    restores = tuple((tensors[n].storage, tensors[before].storage) for n, before in op.in_place(problem).items())
+    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic, restores)
 
 
 def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mapping[str, float]) -> LaunchPlan:
@@ -66,7 +67,7 @@ def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mappin
     """
 
     def replaced(arg: Arg) -> Arg:
-        if not isinstance(arg, ScalarArg) or arg.ctype != "float":
+        if not isinstance(arg, ScalarArg) or arg.ctype not in ("float", "double"):
             return arg
         expression = _expression(arg.name)
         return replace(arg, value=expression({**namespace, **scalars})) if expression.names & scalars.keys() else arg
