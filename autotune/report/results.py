@@ -189,7 +189,8 @@ def sweep_rows(results: Sequence[SearchResult]) -> Iterator[list[str]]:
 def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
     """What holds for all rows of a sweep, above them."""
     fields = results[0].problem.fields
-    same = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in _varied(results))
+    varied = differing([result.problem.fields for result in results])
+    same = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in varied)
     kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
     yield f"{len(results)} winners of {results[0].problem.op} {same}; {kind}"
     configs = [result.best.candidate.config for result in results if result.best is not None]
@@ -201,7 +202,14 @@ def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
 
 
 def _varied(results: Sequence[SearchResult]) -> list[str]:
-    return differing([result.problem.fields for result in results])
+    """The fields in which problems differ, without those that follow another one in all (T_kv follows T)."""
+    problems = [result.problem for result in results]
+    follow = {
+        field.name
+        for field in get_op(problems[0].op).fields
+        if field.default_from and all(problem[field.name] == problem[field.default_from] for problem in problems)
+    }
+    return [name for name in differing([problem.fields for problem in problems]) if name not in follow]
 
 
 def _word(value: Value) -> str:
