@@ -69,11 +69,12 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
     """What was searched and how it went, before the table; of what went wrong also how to look into it."""
     yield f"{result.problem} on {result.title}"
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
+    counted = f" ({counted})" if counted else ""
     before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
     free = sum(result.outcomes.values()) - result.trials
     besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
     yield (
-        f"{number(result.trials, 'trial')}{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{number(result.trials, 'trial')}{before}{counted} in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{number(result.space_size, 'valid configuration')}{besides}"
     )
     new = result.trials - result.resumed
@@ -137,9 +138,8 @@ def no_winner(result: SearchResult) -> str:
 
 
 def _honesty(result: SearchResult) -> Iterator[str]:
-    if result.estimated:
-        ran = "no kernel has run on a GPU" if result.trials else "and nothing was tried"
-        yield f"times are ESTIMATES for {result.title}, not measurements: {ran}"
+    if result.estimated and result.trials:
+        yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
     if not all(map(_counted, result.table)):
         yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
     if result.executed != result.problem:

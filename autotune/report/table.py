@@ -2,8 +2,8 @@
 
 A column's name may begin with marks: `>` sets it to the right, `~` allows it to be folded into several lines, `?`
 allows it to be left out. The last column may be folded without a mark, unless it is set to the right; where little room
-is left for the last ones that fold, they go below their row. Nothing is folded or left out unless the table is wider than it may be, and
-nothing is cut.
+is left for the last ones that fold, they go below their row. Nothing is folded or left out unless the table is wider
+than it may be, and nothing is cut.
 """
 
 import textwrap

@@ -1,4 +1,4 @@
-"""A kernel of one's own on a GPU: in place, whole numbers, fp8, compiler options. Timed runs begin with the same values."""
+"""A kernel of one's own on a GPU: in place, whole numbers, fp8, compiler options; timed runs begin with one state."""
 
 from pathlib import Path
 from typing import Any
