@@ -3,6 +3,7 @@
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def result() -> SearchResult:
     table = (ranked(0.5, M=32, N=64), ranked(0.8, M=64, N=64))
     return SearchResult(
         problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=SMALL, best=table[0],
-        table=table, trials=9, resumed=4, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
+        table=table, trials=9, resumed=4, new=5, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
         messages={Outcome.WRONG_RESULT: "tiled M=1: out: error 3"}, space_size=1234, asked=12, duplicates=3,
         seconds=75.2, build_seconds=20.0, device_seconds=30.0, stopped="timeout", database="here.db",
     )  # fmt: skip
@@ -85,7 +86,7 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
         "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
         "1,234 valid configurations"
     )
-    free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
+    free = replace(result(), resumed=0, new=9, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
     assert list(summary_lines(free))[1] == (
         "9 trials (ok 9, infeasible 3) in 1:15: the time is up; "
         "1,234 valid configurations (3 proposals outside them ruled out unbuilt)"
@@ -291,7 +292,7 @@ def test_what_went_wrong_is_looked_into_by_a_command_for_the_shell() -> None:
     assert not any("look into it" in line for line in summary_lines(fine))
 
 
-def test_the_command_is_one_that_works() -> None:
+def test_the_command_is_one_that_works(tmp_path: Path) -> None:
     candidate = find_template("forward", "flash_simt").defaults
     firsts = {Outcome.LAUNCH_ERROR: make_candidate("flash_simt", "hash", candidate)}
     there = replace(result(), firsts=firsts, messages={Outcome.LAUNCH_ERROR: "flash_simt: no (on forward B=1 NH=2)"})
@@ -301,7 +302,9 @@ def test_the_command_is_one_that_works() -> None:
     context = command.make_context(words[0], words[1:])
     assert context.params["param"] == [f"{name}={value}" for name, value in candidate.items()]
     assert (context.params["B"], context.params["NH"]) == (["1"], ["2"])
-    target = find_target("forward", "flash_simt", dict(map(parsed, context.params["param"])), None, "h200", None, {})
+    target = find_target(
+        "forward", "flash_simt", dict(map(parsed, context.params["param"])), None, "h200", tmp_path / "a.db", {}
+    )
     assert dict(target.candidate.config) == candidate
 
 
@@ -319,7 +322,7 @@ def test_why_there_is_no_winner() -> None:
 
 
 def test_trials_that_others_have_made() -> None:
-    used = replace(result(), resumed=9, stopped="trials")
+    used = replace(result(), resumed=9, new=0, stopped="trials")
     said = "nothing was left to do: earlier runs made all 9 trials, whatever their sampler and seed; "
     said += "more with --trials 18"
     assert said in list(summary_lines(used))
