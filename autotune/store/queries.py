@@ -37,9 +37,9 @@ def fastest(session: Session, where: dict[str, Any], limit: int) -> list[StoredM
 
 
 def filtered(query: Any, where: dict[str, Any]) -> Any:
-    """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any.
+    """Narrow a query over measurements by op, problem (key), problems (keys), device (name), template or any column.
 
-    A list stands for any of its values.
+    None: any. A list stands for any of its values.
     """
     related: dict[str, Any] = {
         "op": select(ProblemRow.id).where(ProblemRow.op == where.get("op")),

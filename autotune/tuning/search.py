@@ -52,7 +52,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         jobs: builds at a time; default one a core.
         spills: whether the winner may be a kernel whose registers spill into memory.
         quick: verify and time only the candidates that are likely to be good, at most 12, winners of near problems and
-            the families' starts; `trials` and `sampler` then mean nothing.
+            the families' starts; leave out `trials` then.
         template: a family by name, or the path of a `.cu.j2` file, or several; default all that support the problem.
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
