@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, default=Path("dist/mutants.jsonl"))
     parser.add_argument("--kinds", default="", help="some kinds of mistakes alone, comma-separated")
+    parser.add_argument("--again", action="store_true", help="judge those of FILE that survived once more, and no others")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.add_argument("--report", action="store_true", help="no run, only the report of FILE")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="such as backward/unfused; all by default")
@@ -68,6 +69,11 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
     deadline = time.monotonic() + arguments.seconds
     kinds = {kind for kind in arguments.kinds.split(",") if kind}
     waiting = draw(arguments.seed, arguments.families or list(families()), kinds)
+    if arguments.again:
+        survived = {name for name, record in done.items() if record["stage"] in ("", "broken") and not record.get("again")}
+        waiting = (mutant for mutant in _all(arguments.families or list(families())) if mutant.name in survived)
+        arguments.count = len(done) + 1
+        done = {name: record for name, record in done.items() if name not in survived}
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as scratch,
         ProcessPoolExecutor(arguments.jobs) as pool,
@@ -84,7 +90,7 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
                 break
             future = next(as_completed(running))
             del running[future]
-            record = future.result()
+            record = {**future.result(), "again": arguments.again}
             done[record["name"]] = record
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -101,6 +107,12 @@ def draw(seed: int, names: list[str], kinds: set[str]) -> Iterator[Mutant]:
                 streams.remove(stream)
             else:
                 yield mutant
+
+
+def _all(names: list[str]) -> Iterator[Mutant]:
+    for name in names:
+        for number in range(CASES):
+            yield from (Mutant(name, number, site) for site in sites_of(case_of(name, number).render()))
 
 
 def _of_family(seed: int, family: str, kinds: set[str]) -> Iterator[Mutant]:

@@ -18,7 +18,8 @@ from autotune.answers.lookup import best
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.core.dtypes import DTYPES, numpy_dtype, torch_dtype
-from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.errors import DeviceMissing, FaultFound, UsageError
+from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.values import Value
 from autotune.devices.protocol import Device, Program
@@ -68,6 +69,26 @@ class Kernel:
         if any(on_device) and not all(on_device):
             raise UsageError("arrays on the GPU and NumPy arrays cannot be mixed in one call")
         return self._in_place(arrays) if any(on_device) else self._by_copy(arrays)
+
+    def verify(self, seed: int = 1) -> Verification:
+        """Compare with the float64 reference on this very problem, as a search does with a candidate, and as exactly.
+
+        A search has verified the problem that it searched and awkward ones; `best.answer` tells whether that was this
+        one. The device's buffers are replaced: arrays of calls are not touched. Long problems take seconds.
+
+        Raises:
+            FaultFound: the kernel is wrong; the message says where.
+            AutotuneError: as calls.
+        """
+        from autotune.core.outcome import Outcome
+        from autotune.devices.measure import Bench
+        from autotune.ops.expected import expectations
+
+        bench = Bench(self._device, self._op, *expectations(self._op, self.best.problem, seed))
+        verdict = bench.evaluate(self._artifact, self._plan, None, deterministic=self.best.traits.deterministic)
+        if verdict.outcome is not Outcome.OK or verdict.verification is None:
+            raise FaultFound(f"{self.best.candidate} on {self.best.problem}: {verdict.message}")
+        return verdict.verification
 
     @cached_property
     def _program(self) -> Program:

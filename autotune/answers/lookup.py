@@ -204,7 +204,7 @@ class _Finder:
         for neighbour in ranked:
             for entry in self._entries(neighbour):
                 if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
-                    return self._answer(answer, entry, tuple(self._remarks(entry)))
+                    return self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
         return None
 
     def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
@@ -225,6 +225,10 @@ class _Finder:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
             yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
+
+    def _unverified(self, entry: Entry) -> Iterator[str]:
+        if entry.problem != self._problem:
+            yield "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
 
     def _passed_over(self, entry: Entry) -> str:
         name = entry.candidate.template

@@ -13,7 +13,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.plan import LaunchPlan
 from autotune.devices.comparison import compare_all
 from autotune.devices.emulated import CpuDevice
-from autotune.devices.twin import FAR, make_twin
+from autotune.devices.twin import FAR, Placement, make_twin
 from autotune.ops.expected import Expectation, tensor_view
 from autotune.ops.op import Op
 
@@ -26,8 +26,14 @@ def complaint_far_away(device: CpuDevice, op: Op, expected: Expectation, artifac
     Raises:
         LaunchError: the machine does not give so many addresses.
     """
+    return next(filter(None, (_complaint(device, op, expected, artifact, plan, placement) for placement in FAR)), "")
+
+
+def _complaint(
+    device: CpuDevice, op: Op, expected: Expectation, artifact: Artifact, plan: LaunchPlan, placement: Placement
+) -> str:
     tensors = op.tensors(expected.problem)
-    twin = make_twin(plan, tensors, FAR)
+    twin = make_twin(plan, tensors, placement)
     if twin is None or not twin.moved:
         return ""
     try:
@@ -42,9 +48,9 @@ def complaint_far_away(device: CpuDevice, op: Op, expected: Expectation, artifac
             try:
                 device.run(program, twin.plan)
             except LaunchError as error:
-                return f"with {FAR.words} elements: {error}"
+                return f"with {placement.words} elements: {error}"
         got = {tensor.name: device.view(tensor).copy() for tensor in twin.tensors if tensor.role == "output"}
         _, message = compare_all(op, expected, got, twin.plan.arithmetic)
-        return message and f"with {FAR.words} elements: {message}"
+        return message and f"with {placement.words} elements: {message}"
     finally:
         device.allocate(())

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Arg, Buffer, LaunchPlan, PointerArg, Step, TensorMapArg, TensorSpec, ViewArg, Zero
@@ -18,7 +19,7 @@ _GAP_BYTES = 16
 LARGEST_BYTES = 4 << 30
 """Tensors of more are not placed twice: the memory is needed for the problem itself."""
 
-_FAR = 2**31 + 2**20  # elements: what the last index of an axis is multiplied to
+_FAR = 2**32 + 2**21  # elements: what the last index of an axis is multiplied to; from its middle on it is beyond 2^31
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,13 @@ class Placement:
     """How tensors lie the second time, which `words` tells.
 
     `turn`: tensors in turn forbid vectors in a way of their own (columns apart, odd rows, an odd start) or allow them;
-    the n-th tensor takes the way `turn` + n. `far`: the last index of each axis lies more than 2^31 elements away.
+    the n-th tensor takes the way `turn` + n. `far`: the second half of each axis but the columns lies more than 2^31
+    elements away, or that of the columns, where no tensor map wants those side by side.
     """
 
     words: str
     turn: int | None = None
-    far: bool = False
+    far: Literal["", "rows", "columns"] = ""
 
     def forbids(self, number: int) -> str:
         """What forbids vectors in the tensor of that number."""
@@ -40,7 +42,7 @@ class Placement:
 
 GAPS = Placement("other strides")
 ODD = tuple(Placement(f"strides without vectors, {turn + 1} of 4", turn) for turn in range(4))
-FAR = Placement("offsets beyond 2^31", far=True)
+FAR = (Placement("offsets beyond 2^31", far="rows"), Placement("columns beyond 2^31", far="columns"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...], placement: Plac
         members = tuple(tensor for tensor in tensors if tensor.storage == storage)
         movable = storage in viewed - fixed and all(map(_nested, members))
         forbidden = "" if storage in mapped else placement.forbids(number)
-        placed += _apart(members, number, forbidden, far=placement.far) if movable else members
+        far = "rows" if placement.far and storage in mapped else placement.far
+        placed += _apart(members, number, forbidden, far) if movable else members
     names = {buffer.name: f"{buffer.name} ({placement.words})" for buffer in owned}
     renamed = {tensor.name: replace(tensor, storage=names[tensor.storage]) for tensor in placed}
     buffers = tuple(
@@ -89,7 +92,7 @@ def _nested(tensor: TensorSpec) -> bool:
     return nested and min(tensor.strides, default=0) > 0
 
 
-def _apart(members: tuple[TensorSpec, ...], number: int, forbidden: str, *, far: bool) -> list[TensorSpec]:
+def _apart(members: tuple[TensorSpec, ...], number: int, forbidden: str, far: str) -> list[TensorSpec]:
     """The tensors of one storage, every stride but the smallest larger by `number` gaps, or what is `forbidden` odd."""
     gap = 1 if forbidden == "rows" else max(1, _GAP_BYTES // DTYPES[members[0].dtype].size)
     unit = gap * (2 * number - 1 if forbidden == "rows" else number)
@@ -98,7 +101,7 @@ def _apart(members: tuple[TensorSpec, ...], number: int, forbidden: str, *, far:
     for inner, outer in pairwise(levels):
         moved[outer] = math.ceil(outer / inner) * moved[inner] + unit
     if far:
-        moved = _far_apart(members, levels, unit)
+        moved = _far_apart(members, levels, unit, columns=far == "columns")
     start = 1 if forbidden == "start" else 0
     return [
         replace(
@@ -110,20 +113,25 @@ def _apart(members: tuple[TensorSpec, ...], number: int, forbidden: str, *, far:
     ]
 
 
-def _far_apart(members: tuple[TensorSpec, ...], levels: list[int], unit: int) -> dict[int, int]:
-    """Strides by the old ones: the last index of each axis lies beyond `_FAR`. The axis with the most indices is the
-    innermost, so that a tensor takes no more addresses than it must: strides of tensor maps are below 2^40 bytes."""
+def _far_apart(members: tuple[TensorSpec, ...], levels: list[int], unit: int, *, columns: bool) -> dict[int, int]:
+    """Strides by the old ones: the last index of each axis but the columns lies beyond `_FAR`, or that of the columns.
+
+    The axis with the most indices is the innermost, so that a tensor takes no more addresses than it must: strides of
+    tensor maps are below 2^40 bytes. Columns that are apart are outermost, so that few pages are written.
+    """
     last: dict[int, int] = {}
     for tensor in members:
         for stride, size in zip(tensor.strides, tensor.shape, strict=True):
             last[stride] = max(size - 1, last.get(stride, 0))
     held = {inner: math.ceil(outer / inner) for inner, outer in pairwise(levels)} | {levels[-1]: last[levels[-1]] + 1}
-    moved = {levels[0]: levels[0]}
-    extent = held[levels[0]] * levels[0]
-    for level in sorted(levels[1:], key=lambda level: -held[level]):
-        needed = max(extent, _FAR / max(1, last[level]))
-        moved[level] = math.ceil(needed / unit) * unit
-        extent = held[level] * moved[level]
+    moved: dict[int, int] = {}
+    extent = 1
+    rows = sorted(levels[1:], key=lambda level: -held[level])
+    for level in [*rows, levels[0]] if columns else [levels[0], *rows]:
+        if (level == levels[0]) == columns:
+            extent = math.ceil(max(extent, _FAR / max(1, last[level])) / unit) * unit
+        moved[level] = extent
+        extent *= held[level]
     return moved
 
 

@@ -91,7 +91,7 @@ def awkward_problems(op: str) -> tuple[Problem, ...]:
 def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
     """Other problems that the kernels of one compute too: awkward ones with its `exact_fields`, the more telling first.
 
-    None of a user's op. Of attention: lengths beside tile edges, more keys than queries, more queries than keys, and
+    None of a user's op. Of attention: lengths beside tile edges (a last tile of one key, of one query), a single key, more keys than queries, more queries than keys, and
     three query heads a key head; then with more batches, then what families that do less compute, too. Of the pieces:
     several batches and heads, and lengths that divide no tile, on either side of one another.
     """
@@ -110,9 +110,12 @@ def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
                 yield other
 
 
-_SECOND_LENGTHS = ({"T": 131, "T_kv": 259}, {"T": 259, "T_kv": 67}, {"T": 131, "T_kv": 131}, {"T": 259, "T_kv": 259})
+_SECOND_LENGTHS = (
+    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 35, "T_kv": 1}, {"T": 131, "T_kv": 131}, {"T": 1, "T_kv": 1},
+    {"T": 257, "T_kv": 257},
+)
 _SECOND_ROWS = (
-    {"B": 2, "NH": 3, "T": 113, "T_kv": 203}, {"B": 2, "NH": 3, "T": 203, "T_kv": 113}, {"B": 2, "NH": 3, "T": 131, "T_kv": 131},
+    {"B": 2, "NH": 3, "T": 113, "T_kv": 203}, {"B": 2, "NH": 3, "T": 203, "T_kv": 113}, {"B": 2, "NH": 3, "T": 97, "T_kv": 257},
 )
 _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
     "matmul": (

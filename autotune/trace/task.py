@@ -17,7 +17,7 @@ from autotune.families.source import KernelSource
 from autotune.families.template import Template, load_template
 from autotune.families.unreferenced import resolve
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.expected import storage_images
+from autotune.ops.expected import make_images
 from autotune.ops.op import Op
 from autotune.trace.observed import Trace
 from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
@@ -25,7 +25,10 @@ from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
 
 @dataclass(frozen=True)
 class TraceTask:
-    """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`."""
+    """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`.
+
+    `hard`: with the op's hard inputs, which lead into code that ordinary values do not reach.
+    """
 
     op: OpRef
     template: Path
@@ -35,6 +38,7 @@ class TraceTask:
     blocks: int | None = SAMPLED_BLOCKS
     threads: int = 2
     seed: int = 1
+    hard: bool = False
 
     def with_config(self, config: dict[str, Value], blocks: int | None) -> "TraceTask":
         """The same with another configuration."""
@@ -61,7 +65,7 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     op = resolve(task.op)
     source = render(_template(task.template), task.problem, dict(task.config), task.spec)
     artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
-    images = _images(op, task.problem, task.seed)
+    images = _images(op, task.problem, task.seed, task.hard)
     tensors = op.tensors(task.problem)
     trace = trace_plan(artifact, source.plan, images, tensors, blocks=task.blocks, threads=task.threads)
     return Traced(source, trace)
@@ -73,5 +77,5 @@ def _template(path: Path) -> Template:
 
 
 @lru_cache(maxsize=2)
-def _images(op: Op, problem: Problem, seed: int) -> dict[str, NDArray[Any]]:
-    return storage_images(op.tensors(problem), op.inputs(problem, seed))
+def _images(op: Op, problem: Problem, seed: int, hard: bool) -> dict[str, NDArray[Any]]:
+    return make_images(op, problem, seed, hard=hard)

@@ -30,7 +30,7 @@ from autotune.tuning.evaluation import Task
 LIMIT_S = 120.0
 """What one run may take: it takes a second where nothing else uses the machine."""
 
-_PROBLEMS = 2
+_PROBLEMS = 3
 
 
 class Examiner:
@@ -94,7 +94,7 @@ class Examiner:
             self.skipped = "no other process can resolve the op"
             return ""
         path = self._task.templates[candidate.template].path.resolve()
-        task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec)
+        task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
         try:
             trace = self._tracer.trace(task).trace
         except TracerKilled:

@@ -63,7 +63,7 @@ class Case:
         """Its source, perhaps for another problem."""
         return render(self.template, problem or self.problem, dict(self.config), SPEC)
 
-    def second_problems(self, count: int = 2) -> tuple[Problem, ...]:
+    def second_problems(self, count: int = 3) -> tuple[Problem, ...]:
         """Those of an examination."""
         fitting = (other for other in second_problems(get_op(self.template.op), self.problem) if self._computes(other))
         return tuple(islice(fitting, count))

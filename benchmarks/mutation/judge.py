@@ -25,7 +25,7 @@ from autotune.devices.twin import GAPS
 from autotune.emulator.building import build_emulator
 from autotune.families.source import KernelSource
 from autotune.families.traits import traits_of
-from autotune.ops.expected import Expectation, expectations, storage_images
+from autotune.ops.expected import Expectation, expectations, make_images
 from autotune.ops.registry import get_op
 from autotune.trace.tracing import trace_plan
 from autotune.tuning.examination import placements_of
@@ -117,7 +117,7 @@ def _examined(case: Case, change: Change, folder: Path) -> tuple[str, str]:
     tensors = op.tensors(problem)
     try:
         artifact = build_emulator(source, BuildCache(folder), traced=True, arch=SPEC.arch)
-        images = storage_images(tensors, op.inputs(problem, SEED))
+        images = make_images(op, problem, SEED, hard=True)
         trace = trace_plan(artifact, source.plan, images, tensors, arithmetic=False)
     except (CompileError, LaunchError) as error:
         return "checker", str(error)
