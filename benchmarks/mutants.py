@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.mutation.cases import CASES, case_of, families
 from benchmarks.mutation.judge import judge
-from benchmarks.mutation.report import ENOUGH, NONE, report, share_of
+from benchmarks.mutation.report import ENOUGH, NONE, explanations, report, share_of
 from benchmarks.mutation.sites import Site, name_of, plant, sites_of
 
 
@@ -71,6 +71,7 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
     waiting = draw(arguments.seed, arguments.families or list(families()), kinds)
     if arguments.again:
         survived = {name for name, record in done.items() if record["stage"] in ("", "broken") and not record.get("again")}
+        survived -= explanations().keys()
         waiting = (mutant for mutant in _all(arguments.families or list(families())) if mutant.name in survived)
         arguments.count = len(done) + 1
         done = {name: record for name, record in done.items() if name not in survived}

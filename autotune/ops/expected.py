@@ -90,12 +90,12 @@ def expect(
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
 
 
-def make_images(op: Op, problem: Problem, seed: int, *, hard: bool) -> dict[str, NDArray[Any]]:
-    """The input storages alone: what `expectations` has of the first kind, or of the second."""
+def make_inputs(op: Op, problem: Problem, seed: int, *, hard: bool) -> Arrays:
+    """Inputs alone: what `expectations` has of the first kind, or of the second."""
     hard = hard and op.has_hard_inputs
     sources = unit_sources(op.units(problem), op.flops(problem), seed, FLOP_BUDGET)
     inputs, _ = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
-    return storage_images(op.tensors(problem), inputs)
+    return inputs
 
 
 def _maker(op: Op, seed: int, *, hard: bool, hidden_nan: bool) -> Callable[[Problem, int], Arrays]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from autotune.compilers.cache import BuildCache
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.devices.twin import Placement, make_twin
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.render import render
@@ -17,7 +18,7 @@ from autotune.families.source import KernelSource
 from autotune.families.template import Template, load_template
 from autotune.families.unreferenced import resolve
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.expected import make_images
+from autotune.ops.expected import make_inputs, storage_images
 from autotune.ops.op import Op
 from autotune.trace.observed import Trace
 from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
@@ -27,7 +28,8 @@ from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
 class TraceTask:
     """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`.
 
-    `hard`: with the op's hard inputs, which lead into code that ordinary values do not reach.
+    `hard`: with the op's hard inputs, which lead into code that ordinary values do not reach. `placement`: of tensors,
+    where they are not to lie as the problem says.
     """
 
     op: OpRef
@@ -39,6 +41,7 @@ class TraceTask:
     threads: int = 2
     seed: int = 1
     hard: bool = False
+    placement: Placement | None = None
 
     def with_config(self, config: dict[str, Value], blocks: int | None) -> "TraceTask":
         """The same with another configuration."""
@@ -65,9 +68,12 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     op = resolve(task.op)
     source = render(_template(task.template), task.problem, dict(task.config), task.spec)
     artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
-    images = _images(op, task.problem, task.seed, task.hard)
-    tensors = op.tensors(task.problem)
-    trace = trace_plan(artifact, source.plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    tensors, plan = op.tensors(task.problem), source.plan
+    twin = task.placement and make_twin(plan, tensors, task.placement)
+    if twin:
+        tensors, plan = twin.tensors, twin.plan
+    images = storage_images(tensors, _inputs(op, task.problem, task.seed, task.hard))
+    trace = trace_plan(artifact, plan, images, tensors, blocks=task.blocks, threads=task.threads)
     return Traced(source, trace)
 
 
@@ -77,5 +83,5 @@ def _template(path: Path) -> Template:
 
 
 @lru_cache(maxsize=2)
-def _images(op: Op, problem: Problem, seed: int, hard: bool) -> dict[str, NDArray[Any]]:
-    return make_images(op, problem, seed, hard=hard)
+def _inputs(op: Op, problem: Problem, seed: int, hard: bool) -> dict[str, NDArray[Any]]:
+    return make_inputs(op, problem, seed, hard=hard)

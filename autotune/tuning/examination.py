@@ -7,6 +7,7 @@ Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from autotune.compilers.cache import BuildCache
@@ -77,7 +78,8 @@ class Examiner:
     def _verify(self, candidate: Candidate, problem: Problem, place: int) -> str:
         source = self._task.render(candidate, problem)
         artifact = build_emulator(source, self._cache)
-        self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed))
+        # Each problem has another seed: what is NaN, and where, follows from it.
+        self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed + place))
         template, spec = self._task.templates[candidate.template], self._task.identity.spec
         deterministic = traits_of(template, problem, candidate.config, spec).deterministic
         try:
@@ -89,19 +91,22 @@ class Examiner:
         return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
 
     def _check(self, candidate: Candidate, problem: Problem) -> str:
-        """The first finding of a traced run."""
+        """The first finding of two traced runs: as tensors lie, and as vectors do not allow."""
         if not isinstance(self._task.op_source, OpRef):
             self.skipped = "no other process can resolve the op"
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        try:
-            trace = self._tracer.trace(task).trace
-        except TracerKilled:
-            raise
-        except LaunchError as error:
-            return str(error)
-        return f"{trace.findings[0]} (on {problem})" if trace.findings else ""
+        for placement in (None, ODD[0]) if problem != self._task.executed else (None,):
+            try:
+                trace = self._tracer.trace(replace(task, placement=placement)).trace
+            except TracerKilled:
+                raise
+            except LaunchError as error:
+                return str(error)
+            if trace.findings:
+                return f"{trace.findings[0]} (on {problem})"
+        return ""
 
 
 def placements_of(place: int) -> tuple[Placement, ...]:

@@ -21,11 +21,11 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.measure import Bench
-from autotune.devices.twin import GAPS
+from autotune.devices.twin import GAPS, ODD, make_twin
 from autotune.emulator.building import build_emulator
 from autotune.families.source import KernelSource
 from autotune.families.traits import traits_of
-from autotune.ops.expected import Expectation, expectations, make_images
+from autotune.ops.expected import Expectation, expectations, make_inputs, storage_images
 from autotune.ops.registry import get_op
 from autotune.trace.tracing import trace_plan
 from autotune.tuning.examination import placements_of
@@ -63,8 +63,8 @@ def judge(case: Case, change: Change, cache_folder: Path) -> Verdict:
         if name == "verification":
             _expected(case.problem)
         elif name == "examination":
-            for problem in case.second_problems():
-                _expected(problem)
+            for place, problem in enumerate(case.second_problems()):
+                _expected(problem, SEED + place)
         stage, message = _apart(run, name)
         if stage:
             return Verdict(stage, message, time.monotonic() - started)
@@ -72,8 +72,8 @@ def judge(case: Case, change: Change, cache_folder: Path) -> Verdict:
 
 
 @cache
-def _expected(problem: Problem) -> tuple[Expectation, ...]:
-    return expectations(get_op(problem.op), problem, SEED)
+def _expected(problem: Problem, seed: int = SEED) -> tuple[Expectation, ...]:
+    return expectations(get_op(problem.op), problem, seed)
 
 
 def _verified(case: Case, problem: Problem, change: Change, folder: Path, place: int | None = None) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def _verified(case: Case, problem: Problem, change: Change, folder: Path, place:
         return "compiler", str(error)
     device = CpuDevice(SPEC, threads=2)
     try:
-        bench = Bench(device, get_op(problem.op), *_expected(problem))
+        bench = Bench(device, get_op(problem.op), *_expected(problem, SEED + (place or 0)))
         deterministic = traits_of(case.template, problem, dict(case.config), SPEC).deterministic
         placements = (GAPS,) if place is None else placements_of(place)
         verdict = bench.evaluate(artifact, source.plan, None, deterministic=deterministic, placements=placements)
@@ -117,11 +117,17 @@ def _examined(case: Case, change: Change, folder: Path) -> tuple[str, str]:
     tensors = op.tensors(problem)
     try:
         artifact = build_emulator(source, BuildCache(folder), traced=True, arch=SPEC.arch)
-        images = make_images(op, problem, SEED, hard=True)
-        trace = trace_plan(artifact, source.plan, images, tensors, arithmetic=False)
+        inputs = make_inputs(op, problem, SEED, hard=True)
+        sides = [(source.plan, tensors)]
+        if problems and (twin := make_twin(source.plan, tensors, ODD[0])):
+            sides.append((twin.plan, twin.tensors))
+        for plan, placed in sides:
+            trace = trace_plan(artifact, plan, storage_images(placed, inputs), placed, arithmetic=False)
+            if trace.findings:
+                return "checker", f"{trace.findings[0]} (on {problem})"
     except (CompileError, LaunchError) as error:
         return "checker", str(error)
-    return ("checker", f"{trace.findings[0]} (on {problem})") if trace.findings else (PASSED, "")
+    return PASSED, ""
 
 
 def _apart(run: Callable[[], tuple[str, str]], stage: str) -> tuple[str, str]:
