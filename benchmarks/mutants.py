@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, default=Path("dist/mutants.jsonl"))
     parser.add_argument("--kinds", default="", help="some kinds of mistakes alone, comma-separated")
-    parser.add_argument("--again", action="store_true", help="judge those of FILE that survived once more, and no others")
+    parser.add_argument(
+        "--again", action="store_true", help="judge those of FILE that survived once more, and no others"
+    )
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.add_argument("--report", action="store_true", help="no run, only the report of FILE")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="such as backward/unfused; all by default")
@@ -70,7 +72,9 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
     kinds = {kind for kind in arguments.kinds.split(",") if kind}
     waiting = draw(arguments.seed, arguments.families or list(families()), kinds)
     if arguments.again:
-        survived = {name for name, record in done.items() if record["stage"] in ("", "broken") and not record.get("again")}
+        survived = {
+            name for name, record in done.items() if record["stage"] in ("", "broken") and not record.get("again")
+        }
         survived -= explanations().keys()
         waiting = (mutant for mutant in _all(arguments.families or list(families())) if mutant.name in survived)
         arguments.count = len(done) + 1
@@ -80,7 +84,7 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
         ProcessPoolExecutor(arguments.jobs) as pool,
         arguments.out.open("a", encoding="utf-8") as file,
     ):
-        running = {}
+        running: dict[Future[dict[str, Any]], Mutant] = {}
         while counted(done) + len(running) < arguments.count or running:
             while len(running) < arguments.jobs and time.monotonic() < deadline:
                 mutant = next((m for m in waiting if m.name not in done), None)
@@ -95,7 +99,10 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
             done[record["name"]] = record
             file.write(json.dumps(record) + "\n")
             file.flush()
-            print(f"{record['stage'] or 'SURVIVED':12} {record['family']:28} {record['kind']:16} {record['change'][:110]}", flush=True)
+            print(
+                f"{record['stage'] or 'SURVIVED':12} {record['family']:28} {record['kind']:16} {record['change'][:110]}",
+                flush=True,
+            )
 
 
 def draw(seed: int, names: list[str], kinds: set[str]) -> Iterator[Mutant]:

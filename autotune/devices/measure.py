@@ -100,7 +100,7 @@ class Bench:
     ) -> Verdict:
         """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome.
 
-        `deterministic`: one more run must give the same bits. `placements`: how tensors lie in the runs after the first.
+        `deterministic`: one more run must give the same bits. `placements`: of tensors, in the runs after the first.
         """
         sides = self._sides(plan, placements)
         try:
@@ -115,7 +115,7 @@ class Bench:
             return Verdict(Outcome.LAUNCH_ERROR, str(error))
 
     def move_away(self, device: CpuDevice, artifact: Artifact, plan: LaunchPlan, verdict: Verdict) -> Verdict:
-        """The verdict on a candidate that is right where it was tried, after a run with offsets beyond 2^31 elements."""
+        """The verdict on a candidate that is right where it was tried, after runs with offsets beyond 2^31 elements."""
         self._uploaded.clear()
         message = complaint_far_away(device, self._op, self._hard or self._expected, artifact, plan)
         return replace(verdict, outcome=Outcome.WRONG_RESULT, message=message, timing=None) if message else verdict

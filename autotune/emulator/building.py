@@ -8,14 +8,21 @@ from pathlib import Path
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
-from autotune.emulator.support import Support, emulator_support, poison
-from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
+from autotune.emulator.support import Support, emulator_support
+from autotune.emulator.translation import (
+    for_tracing,
+    kernel_table,
+    shared_alignment,
+    translate,
+    unroll_products,
+    unset_variables,
+)
 from autotune.families.source import KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
-_ASSEMBLY = "kernel.s"
+_TWINS = "common/ptx/"
 
 
 @dataclass(frozen=True)
@@ -56,18 +63,15 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     table = kernel_table(source.plan.kernels, alignment)
     code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
-    command = [*support.to_assembly(f"{_TRANSLATED}/kernel.cpp", _ASSEMBLY), f"-I{_TRANSLATED}"]
-    compile_source(str(support.compiler), command, folder, timeout_s, _first_errors)
-    assembly = folder / _ASSEMBLY
-    assembly.write_text(poison(assembly.read_text(encoding="utf-8")), encoding="utf-8")
-    command = support.command(_ASSEMBLY, _BINARY)
-    compile_source(str(support.compiler), command, folder, timeout_s, _first_errors)
-    assembly.unlink()
+    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
     return Built(_BINARY, ())
 
 
 def _translate(support: Support, text: str, file_name: str) -> str:
+    # Twins of instructions compute for a whole warp, on arrays of which they set every element.
+    text = text if file_name.startswith(_TWINS) else unset_variables(text)
     translated = unroll_products(translate(text, file_name))
     return for_tracing(translated) if support.traced else translated
 

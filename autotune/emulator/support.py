@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,8 +25,6 @@ _FLAGS = (
     "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fwrapv",
     # A GPU refuses misaligned accesses; x86 mostly does not, so they are made to trap.
     "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
-    # Variables without a value get one that a kernel cannot mistake for its own, as shared memory does.
-    "-ftrivial-auto-var-init=pattern",
     # A frame larger than the guard page below a stack must not step over it.
     "-fstack-clash-protection",
     "-fno-exceptions", "-fno-rtti", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
@@ -43,7 +40,6 @@ _TRACED_FLAGS = (
     "-DEMULATOR_TRACE",
 )  # fmt: skip
 _TRACED_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lc", "-lgcc_s", "-lgcc")
-_PATTERN = re.compile(r"(?<![\w.])-(?:16843010|72340172838076674)\b")  # bytes of 0xFE
 _TRAPS = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
 _X86_64_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 
@@ -59,27 +55,15 @@ class Support:
     includes: tuple[str, ...]  # options
     traced: bool = False
 
-    def to_assembly(self, source: str, assembly: str) -> list[str]:
-        """How to make assembly of a translated source: `poison` makes of variables without a value what they are to be."""
-        prelude = ("-include", str(self.folder / PRELUDE))
-        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, "-S", "-o", assembly, source]
-
-    def command(self, assembly: str, binary: str) -> list[str]:
-        """How to make a shared library of assembly."""
+    def command(self, source: str, binary: str) -> list[str]:
+        """How to make a shared library of a translated source."""
         objects = [str(path) for path in sorted(self.folder.glob("*.o"))]
+        prelude = ("-include", str(self.folder / PRELUDE))
         exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
         output = ("-shared", exports, "-o", binary)
         libraries = _TRACED_LIBRARIES if self.traced else ()
         # The runtime first: of inline functions that both have, the linker then takes the ones that are not traced.
-        return [str(self.compiler.path), *self.flags, *output, *objects, assembly, *libraries]
-
-
-def poison(assembly: str) -> str:
-    """Assembly in which what the compiler gives to variables without a value is NaN.
-
-    The compiler's own pattern is a large finite number in fp32 and bf16, which a factor of 0 hides.
-    """
-    return _PATTERN.sub("-1", assembly)
+        return [str(self.compiler.path), *self.flags, *prelude, *self.includes, *output, *objects, source, *libraries]
 
 
 def emulator_flags(traced: bool = False) -> tuple[str, ...]:

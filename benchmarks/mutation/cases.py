@@ -46,7 +46,7 @@ _TURNS: Mapping[str, tuple[Value, ...]] = {
     "source": ("bthd", "bhtd", "bthd", "bhtd"),
     "target": ("bhtd", "bthd", "bhtd", "bthd"),
 }
-"""Fields that each case has otherwise; what they choose for products is among an op's layouts only where it is known."""
+"""Fields that each case has otherwise, where the op has them."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,11 @@ def _problems(template: Template, number: int) -> Iterator[Problem]:
         turn["layout"] = ("nt", "nn", "nn", "nn")[number % 4]
     base = {**_SMALL[template.op], **turn}
     names = [name for name in ("layout", "HS", "dtype") if name in fields]
-    others = {"dtype": ("fp16", "bf16", "fp32"), "HS": (64, 128, 32), "layout": fields["layout"].choices if "layout" in fields else ()}
+    others = {
+        "dtype": ("fp16", "bf16", "fp32"),
+        "HS": (64, 128, 32),
+        "layout": fields["layout"].choices if "layout" in fields else (),
+    }
     for values in product(*((base[name], *others[name]) for name in names)):
         with suppress(ProblemError):
             yield op.problem(**{**base, **dict(zip(names, values, strict=True))})

@@ -29,7 +29,6 @@ from autotune.ops.expected import Expectation, expectations, make_inputs, storag
 from autotune.ops.registry import get_op
 from autotune.trace.tracing import trace_plan
 from autotune.tuning.examination import placements_of
-
 from benchmarks.mutation.cases import SPEC, Case
 
 LIMIT_S = 60.0
@@ -90,7 +89,7 @@ def _verified(case: Case, problem: Problem, change: Change, folder: Path, place:
         deterministic = traits_of(case.template, problem, dict(case.config), SPEC).deterministic
         placements = (GAPS,) if place is None else placements_of(place)
         verdict = bench.evaluate(artifact, source.plan, None, deterministic=deterministic, placements=placements)
-        if place == 0 and verdict.outcome is Outcome.OK:
+        if place in (0, 2) and verdict.outcome is Outcome.OK:
             verdict = bench.move_away(device, artifact, source.plan, verdict)
     finally:
         device.close()

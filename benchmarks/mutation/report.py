@@ -16,7 +16,10 @@ EXPLANATIONS = Path(__file__).parents[1] / "data" / "mutants_explained.json"
 """Of survivors, by name: what they are."""
 
 Records = Mapping[str, Mapping[str, Any]]
-_HEADING = ("| kind | mistakes | verification | examination | checker | survive | noticed | no mistakes |", "|---|" + "---|" * 7)
+_HEADING = (
+    "| kind | mistakes | verification | examination | checker | survive | noticed | no mistakes |",
+    "|---|" + "---|" * 7,
+)
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,18 @@ class Report:
     survivors: tuple[Mapping[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        rows = {row.kind: {"counted": row.counted, "noticed": row.noticed, **row.by_stage} for row in (*self.rows, self.total)}
+        rows = {
+            row.kind: {"counted": row.counted, "noticed": row.noticed, **row.by_stage}
+            for row in (*self.rows, self.total)
+        }
         return {"kinds": rows, "survivors": [dict(survivor) for survivor in self.survivors]}
 
     def __str__(self) -> str:
         lines = [*_HEADING, *map(str, self.rows), str(self.total), ""]
-        for one in self.survivors:
-            lines.append(f"- {one['name']} {one['family']} ({one['kind']}: {one['rule']}) `{one['change']}`: {one['explained']}")
+        lines += [
+            f"- {one['name']} {one['family']} ({one['kind']}: {one['rule']}) `{one['change']}`: {one['explained']}"
+            for one in self.survivors
+        ]
         return "\n".join(lines)
 
 

@@ -91,7 +91,7 @@ RULES: tuple[Rule, ...] = (
     _rule("masks", "not masked", r"= minus_infinity\(\);", "= 0.0f;"),
     _rule("masks", "aligned with the first key", r"query \+ T_kv - T\b", "query"),
     _rule("masks", "aligned with the first key", r"key \+ T - T_kv\b", "key"),
-    _rule("masks", "one tile too few without a mask", rf"(\bfull_tiles\b)(?= - |[,)])", r"(\1 + 1)"),
+    _rule("masks", "one tile too few without a mask", r"(\bfull_tiles\b)(?= - |[,)])", r"(\1 + 1)"),
     _rule("masks", "rows without a key", r"\b(?:sees_keys|seen > 0) \? ([^:;]+) : [^;]+?(?=[;,)])", r"\1"),
     # Places in memory.
     _rule("strides", "another tensor's", r"\b(?P<tensor>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)\.stride\[(?P<axis>[\w\s-]+)\]", _another_tensor),

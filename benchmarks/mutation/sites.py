@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from autotune.compilers.cache import SOURCE_NAME
 from autotune.families.source import KernelSource
-
 from benchmarks.mutation.rules import RULES, Rule
 
-_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*", re.DOTALL | re.MULTILINE)
+_NOT_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*", re.DOTALL | re.MULTILINE
+)
 _TEMPLATE = re.compile(r"^[ \t]*template <[^\n;]*>[ \t]*$", re.MULTILINE)
 INSTRUCTIONS = "common/ptx/"
 """Headers of instructions: what the emulator executes of them is its own, no kernel's."""

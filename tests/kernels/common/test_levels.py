@@ -1,7 +1,6 @@
 """Headers lie by level: each includes its own and lower levels only, and inline PTX stays in the lowest."""
 
 import re
-
 from pathlib import Path
 
 from autotune.core.resources import resource_root
@@ -47,7 +46,9 @@ def test_only_wrappers_have_code_that_another_compiler_does_not_see() -> None:
 
 def test_every_wrapper_is_compared_with_its_twin() -> None:
     """Tests of this folder run on the emulator, and by tests/gpu/test_wrappers.py on a GPU."""
-    tested = "".join(p.read_text(encoding="utf-8") for p in Path(__file__).parent.rglob("*") if p.suffix in (".py", ".cu"))
+    tested = "".join(
+        p.read_text(encoding="utf-8") for p in Path(__file__).parent.rglob("*") if p.suffix in (".py", ".cu")
+    )
     defined = re.compile(r"^__device__ __forceinline__ (?:static )?[\w:<>]+ (\w+)\(", re.MULTILINE)
     for path in (COMMON / "ptx").glob("*.cuh"):
         for name in defined.findall(path.read_text(encoding="utf-8")):
@@ -56,4 +57,4 @@ def test_every_wrapper_is_compared_with_its_twin() -> None:
 
 
 _OF_OTHERS = {"hold_registers", "tf32_rounded", "tf32_truncated"}
-"""A part of other wrappers; and plain arithmetic, which tests/gpu/test_tf32_rounding.py compares with the instruction."""
+"""A part of other wrappers; and arithmetic that tests/gpu/test_tf32_rounding.py compares with the instruction."""

@@ -34,7 +34,7 @@ def test_at_least(cache: BuildCache) -> None:
 def test_add_vector(cache: BuildCache) -> None:
     """Four warps add to the same places; whole numbers, whose sums are exact in any order, and what is not finite."""
     start = np.random.default_rng(1).integers(-1000, 1001, 32 * 6).astype(np.float32)
-    start[[0, 1, 128, 129]] = [np.inf, np.nan, -np.inf, LARGEST]
+    start[[0, 1, 128, 129]] = np.array([np.inf, np.nan, -np.inf, LARGEST], np.float32)
     kernel = SmallKernel(
         """
         #include "common/ptx/vector_add.cuh"
