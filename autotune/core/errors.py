@@ -54,8 +54,8 @@ class LaunchError(AutotuneError):
 
 
 class FaultFound(AutotuneError):
-    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong; the message
-    is the first finding."""
+    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong; the
+    message is the first finding."""
 
 
 class StoreError(AutotuneError):

@@ -61,7 +61,10 @@ def unset_variables(text: str) -> str:
     pieces, end = [], 0
     for match in _UNSET.finditer(code):
         if any(start < match.start() < stop for start, stop in bodies):
-            pieces += [text[end : match.end()], *(f" ::emulator::unset({name});" for name in _NAME.findall(match["names"]))]
+            pieces += [
+                text[end : match.end()],
+                *(f" ::emulator::unset({name});" for name in _NAME.findall(match["names"])),
+            ]
             end = match.end()
     return "".join([*pieces, text[end:]])
 
