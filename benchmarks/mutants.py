@@ -99,10 +99,8 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
             done[record["name"]] = record
             file.write(json.dumps(record) + "\n")
             file.flush()
-            print(
-                f"{record['stage'] or 'SURVIVED':12} {record['family']:28} {record['kind']:16} {record['change'][:99]}",
-                flush=True,
-            )
+            outcome = f"{record['stage'] or 'SURVIVED':12} {record['family']:28} {record['kind']:16}"
+            print(f"{outcome} {record['change'][:110]}", flush=True)
 
 
 def draw(seed: int, names: list[str], kinds: set[str]) -> Iterator[Mutant]:

@@ -19,6 +19,7 @@ _GAP_BYTES = 16
 LARGEST_BYTES = 4 << 30
 """Tensors of more are not placed twice: the memory is needed for the problem itself."""
 
+_MOST_STORAGES = 12
 _FAR = 2**32 + 2**21  # elements: what the last index of an axis is multiplied to; from its middle on it is beyond 2^31
 
 
@@ -26,23 +27,31 @@ _FAR = 2**32 + 2**21  # elements: what the last index of an axis is multiplied t
 class Placement:
     """How tensors lie the second time, which `words` tells.
 
-    `turn`: tensors in turn forbid vectors in a way of their own (columns apart, odd rows, an odd start) or allow them;
-    the n-th tensor takes the way `turn` + n. `far`: the second half of each axis but the columns lies more than 2^31
-    elements away, or that of the columns, where no tensor map wants those side by side.
+    `only`: the number of the one storage that forbids vectors, from 1 on; 0: all do. The n-th does by the `WAYS` from
+    `turn` + n on: columns apart, odd rows, an odd start. `far`: the second half of each axis but the columns lies more
+    than 2^31 elements away, or that of the columns, where no tensor map wants those side by side.
     """
 
     words: str
-    turn: int | None = None
+    only: int | None = None
+    turn: int = 0
     far: Literal["", "rows", "columns"] = ""
 
     def forbids(self, number: int) -> str:
-        """What forbids vectors in the tensor of that number."""
-        return "" if self.turn is None else ("columns", "rows", "start", "")[(self.turn + number) % 4]
+        """What forbids vectors in the storage of that number."""
+        return WAYS[(self.turn + number) % len(WAYS)] if self.only in (0, number) else ""
 
 
+WAYS = ("columns", "rows", "start")
 GAPS = Placement("other strides")
-ODD = tuple(Placement(f"strides without vectors, {turn + 1} of 4", turn) for turn in range(4))
+ODD = Placement("strides without vectors", only=0)
 FAR = (Placement("offsets beyond 2^31", far="rows"), Placement("columns beyond 2^31", far="columns"))
+
+
+def odd_ones(first: int, step: int, turn: int) -> tuple[Placement, ...]:
+    """Each one storage that forbids vectors: of those that problems have at most, every `step`-th."""
+    numbers = range(first, _MOST_STORAGES + 1, step)
+    return tuple(Placement(f"strides without vectors in storage {n}", only=n, turn=turn) for n in numbers)
 
 
 @dataclass(frozen=True)
@@ -64,12 +73,15 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...], placement: Plac
     owned = [buffer for buffer in plan.buffers if buffer.role != "workspace"]
     if sum(buffer.nbytes for buffer in owned) > LARGEST_BYTES:
         return None
+    storages = tuple(dict.fromkeys(tensor.storage for tensor in tensors))
+    if (placement.only or 0) > len(storages):
+        return None
     fixed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, PointerArg)}
     fixed |= {name for pair in plan.restores for name in pair}  # they are copied as they lie
     mapped = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, TensorMapArg)}
     viewed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, ViewArg)} | mapped
     placed: list[TensorSpec] = []
-    for number, storage in enumerate(dict.fromkeys(tensor.storage for tensor in tensors), 1):
+    for number, storage in enumerate(storages, 1):
         members = tuple(tensor for tensor in tensors if tensor.storage == storage)
         movable = storage in viewed - fixed and all(map(_nested, members))
         forbidden = "" if storage in mapped else placement.forbids(number)

@@ -18,7 +18,7 @@ from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
-from autotune.devices.twin import GAPS, ODD, Placement
+from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
@@ -101,7 +101,7 @@ class Examiner:
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD[0]) if problem != self._task.executed else (None,):
+        for placement in (None, ODD) if problem != self._task.executed else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
             except TracerKilled:
@@ -114,8 +114,11 @@ class Examiner:
 
 
 def placements_of(place: int) -> tuple[Placement, ...]:
-    """How tensors lie in the runs over the `place`-th problem: each has some of those that forbid vectors."""
-    return (GAPS, *ODD[place % _PROBLEMS :: _PROBLEMS])
+    """How tensors lie in the runs over the `place`-th problem.
+
+    On the first two one tensor after the other forbids vectors while all others allow them, on the third all do.
+    """
+    return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
 
 
 def nothing_wrong(candidate: Candidate) -> str:  # noqa: ARG001 - an examination that is not made

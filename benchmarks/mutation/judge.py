@@ -118,7 +118,7 @@ def _examined(case: Case, change: Change, folder: Path) -> tuple[str, str]:
         artifact = build_emulator(source, BuildCache(folder), traced=True, arch=SPEC.arch)
         inputs = make_inputs(op, problem, SEED, hard=True)
         sides = [(source.plan, tensors)]
-        if problems and (twin := make_twin(source.plan, tensors, ODD[0])):
+        if problems and (twin := make_twin(source.plan, tensors, ODD)):
             sides.append((twin.plan, twin.tensors))
         for plan, placed in sides:
             trace = trace_plan(artifact, plan, storage_images(placed, inputs), placed, arithmetic=False)

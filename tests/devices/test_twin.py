@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg, TensorSpec, ViewArg, Zero
-from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, ODD, Placement, Twin, make_twin
+from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, ODD, WAYS, Placement, Twin, make_twin, odd_ones
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import find_template
@@ -97,35 +97,39 @@ def test_what_cannot_be_placed_twice_is_left_alone() -> None:
     assert not twin.moved
 
 
+def forbids(tensor: TensorSpec) -> str:
+    *rows, column = tensor.strides
+    if column != 1:
+        return "columns"
+    return "rows" if any(stride % 8 for stride in rows) else "start" if tensor.offset % 8 else ""
+
+
 @pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
-def test_in_turn_each_tensor_forbids_vectors_in_each_way(layout: str) -> None:
-    ways: dict[str, set[tuple[bool, bool, bool]]] = {}
-    for placement in ODD:
-        _, _, twin = twin_of("backward", "flash_simt", placement, B=2, NH=3, T=5, HS=8, dtype="fp16", layout=layout)
-        assert twin.moved
-        for storage in {tensor.storage for tensor in twin.tensors}:
-            held = [elements(tensor) for tensor in twin.tensors if tensor.storage == storage]
-            assert sum(map(len, held)) == len(set.union(*held))
-        for tensor in twin.tensors:
-            if tensor.name != "lse":  # a plain pointer
-                *rows, column = tensor.strides
-                found = (column != 1, any(stride % 8 for stride in rows) and column == 1, tensor.offset % 8 != 0)
-                ways.setdefault(tensor.name, set()).add(found)
-    apart, odd, shifted, allowed = (
-        (True, False, False),
-        (False, True, False),
-        (False, False, True),
-        (False, False, False),
-    )
-    assert all(found == {apart, odd, shifted, allowed} for found in ways.values())
+def test_one_tensor_after_the_other_forbids_vectors(layout: str) -> None:
+    fields = {"B": 2, "NH": 3, "T": 5, "HS": 8, "dtype": "fp16", "layout": layout}
+    ways: dict[str, set[str]] = {}
+    for turn in range(len(WAYS)):
+        for placement in odd_ones(1, 1, turn)[: 5 if layout == "packed" else 9]:
+            _, _, twin = twin_of("backward", "flash_simt", placement, **fields)
+            assert len({tensor.storage for tensor in twin.tensors if forbids(tensor)}) <= 1  # lse is a plain pointer
+            for storage in {tensor.storage for tensor in twin.tensors}:
+                held = [elements(tensor) for tensor in twin.tensors if tensor.storage == storage]
+                assert sum(map(len, held)) == len(set.union(*held))
+            for tensor in twin.tensors:
+                ways.setdefault(tensor.name, set()).add(forbids(tensor))
+    assert all(found == {"", *WAYS} for name, found in ways.items() if name != "lse")
+
+
+def test_there_is_no_twin_for_a_storage_that_there_is_not() -> None:
+    tensors, plan, _ = twin_of("forward", "flash_simt", B=1, NH=1, T=5, HS=8)
+    assert [make_twin(plan, tensors, placement) is None for placement in odd_ones(1, 1, 0)] == [False] * 5 + [True] * 7
 
 
 def test_what_has_a_tensor_map_always_allows_vectors() -> None:
-    for placement in ODD:
-        _, _, twin = twin_of("forward", "flash_wgmma", placement, B=2, NH=2, T=5, HS=64, dtype="fp16")
-        views = [tensor for tensor in twin.tensors if tensor.name != "lse"]
-        assert all(tensor.strides[3] == 1 and tensor.offset == 0 for tensor in views)
-        assert all(stride % 8 == 0 for tensor in views for stride in tensor.strides[:3])
+    _, _, mapped = twin_of("forward", "flash_wgmma", ODD, B=2, NH=2, T=5, HS=64, dtype="fp16")
+    assert not any(map(forbids, mapped.tensors))
+    _, _, twin = twin_of("forward", "flash_simt", ODD, B=2, NH=2, T=5, HS=64, dtype="fp16")
+    assert all(map(forbids, [tensor for tensor in twin.tensors if tensor.name != "lse"]))
 
 
 @pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
