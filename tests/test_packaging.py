@@ -50,7 +50,7 @@ def test_metadata(wheel: Path) -> None:
     assert "License-Expression: MIT" in text
     assert "Requires-Python: >=3.11" in text
     extras = {line.removeprefix("Provides-Extra: ") for line in text.splitlines() if line.startswith("Provides-Extra")}
-    assert extras == {"gpu", "plot", "postgres", "torch", "dev"}
+    assert extras == {"gpu", "plot", "postgres", "torch", "transformers", "dev"}
     (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "autotune = autotune.cli.main:main" in archive.read(entry).decode()
 

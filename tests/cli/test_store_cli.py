@@ -407,3 +407,18 @@ def test_a_missing_or_broken_database(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "text.db").write_text("hello")
     assert "is not a SQLite database" in fails(capsys, 1, "list", "--db", str(tmp_path / "text.db"))
     assert "is a folder" in fails(capsys, 1, "list", "--db", str(tmp_path))
+
+
+def test_forgetting(db: Path, capsys: Capture) -> None:
+    assert call(capsys, "db", "forget", "--outcome", "wrong_result", "--dry-run")["forgotten"] == {"wrong_result": 1}
+    assert call(capsys, "db", "forget", "--outcome", "crash")["forgotten"] == {}
+    assert run(["db", "forget", "--outcome", "wrong_result", "--outcome", "crash"]) == 0
+    assert capsys.readouterr().out == "1 record forgotten: wrong_result 1\n"
+    assert run(["db", "forget", "2", "3"]) == 0
+    assert capsys.readouterr().out == (
+        "2 records forgotten: ok 2\nwinners among them: 0 replaced by the best that is left, 1 without another\n"
+    )
+    with open_store(db) as store:
+        assert [record.id for record in store.measurements(stage=None)] == [4]
+    assert "name what to forget" in fails(capsys, 2, "db", "forget")
+    assert "not one of" in fails(capsys, 2, "db", "forget", "--outcome", "bad")
