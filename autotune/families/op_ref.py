@@ -35,6 +35,8 @@ class OpRef:
         reference = self.reference or template.front.reference or None
         if reference is None:
             if self.name in BUILTIN:
+                if self.inputs or template.front.inputs:
+                    raise UsageError(f"op {self.name!r} is built in and makes its own inputs: leave out 'inputs'")
                 return get_op(self.name)
             raise UsageError(
                 f"op {self.name!r} is not built in; give its CPU reference with --reference module:function, or as "
