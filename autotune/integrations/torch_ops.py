@@ -143,7 +143,7 @@ class _TransformedGradients(torch.autograd.Function):  # type: ignore[misc, unus
         """Nothing is kept."""
 
     @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
+    def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004
         raise RuntimeError("autotune's attention has no gradients of gradients")
 
     @staticmethod
