@@ -30,6 +30,7 @@ from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
 from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.families.source import SOURCE_NAME
 from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
@@ -185,9 +186,7 @@ class Pipeline:
         except FaultFound as error:
             return self._measurement(job, Verdict(Outcome.WRONG_RESULT, str(error), None, job.verification))
         except CompileError as error:
-            template = self._task.templates[job.source.candidate.template]
-            lines = template_lines(template, job.source, self._task.identity.spec)
-            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, lines.translated(str(error))))
+            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
 
     def _evaluate_built(self, job: Job, building: "Future[Artifact]") -> Measurement:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
@@ -284,6 +283,13 @@ class Pipeline:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
         return artifact
 
+    def _in_template(self, job: Job, said: str) -> str:
+        """What a compiler or the emulator says, in the template's lines."""
+        if SOURCE_NAME not in said:
+            return said
+        template = self._task.templates[job.source.candidate.template]
+        return template_lines(template, job.source, self._task.identity.spec).translated(said)
+
     def _measurement(
         self, job: Job, verdict: Verdict, seconds: float = 0.0, timing: Timing | None = None
     ) -> Measurement:
@@ -291,6 +297,6 @@ class Pipeline:
         if timing is not None and not timing.counted:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
-            verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment, job.machine_code,
+            verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
+            job.build_seconds, seconds, environment, job.machine_code,
         )  # fmt: skip

@@ -354,3 +354,11 @@ def test_the_examples_reference(tmp_path: Path) -> None:
     assert load_template(path).front.flags == ("-lineinfo", "-maxrregcount={{ REGISTERS }}")
     assert 0 <= inputs["index"].min() <= inputs["index"].max() < 8
     assert op.reference(problem, inputs)["counts"].sum() == 64
+
+
+def test_where_a_notebooks_function_raised(make_op: MakeOp) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("\n\ndef f(problem, inputs):\n    return inputs['z']\n", "<stdin>", "exec"), names)
+    op, problem = make_op(names["f"])
+    with pytest.raises(UsageError, match=r"raised KeyError: 'z', <stdin>, line 4"):
+        op.reference(problem, op.inputs(problem, 0))
