@@ -188,7 +188,7 @@ class Kernel:
             problem = self._shapes.problem(shapes)
             if problem not in self._fits:
                 tensors = {tensor.name: tensor for tensor in self._op.tensors(problem)}
-                self._fits[problem] = Fit(self._find(problem), tensors)
+                _remember(self._fits, problem, Fit(self._find(problem), tensors))
             return self._fits[problem]
 
     def _torch_call(self, arrays: Mapping[str, Any], scalars: dict[str, float], given: Mapping[str, Any]) -> TorchCall:
@@ -348,10 +348,10 @@ def kernel(
     return Kernel(found, find, driver, named.index)
 
 
-def _remember(calls: dict[tuple[Any, ...], Any], key: tuple[Any, ...], made: Any) -> None:
-    if len(calls) >= _MOST_CALLS:
-        calls.clear()
-    calls[key] = made
+def _remember(known: dict[Any, Any], key: Any, made: Any) -> None:
+    if len(known) >= _MOST_CALLS:
+        known.clear()
+    known[key] = made
 
 
 def _check_dtype(tensor: TensorSpec, dtype: Any) -> None:

@@ -21,7 +21,6 @@ class ShapeReader:
     def __init__(self, op: Op, problem: Problem) -> None:
         self._op, self._problem = op, problem
         self._tensors = {tensor.name: tensor for tensor in op.tensors(problem)}
-        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], Problem] = {}
 
     def problem(self, shapes: Shapes) -> Problem:
         """The problem of arrays of these shapes.

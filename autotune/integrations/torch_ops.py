@@ -42,6 +42,8 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
         return _forward_op(q, k, v, causal, scale)[0]
     if not is_plain(q, k, v):
         _require(q, k, v, scale)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return _Transformed.apply(q, k, v, causal, scale)[0]
         return _forward_op(q, k, v, causal, scale)[0]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attention.apply(q, k, v, causal, scale)
@@ -99,6 +101,54 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         if torch.is_grad_enabled() or not is_plain(dout, q, k, v):  # create_graph: the operator says that it cannot
             return (*_backward_op(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
         return (*kernels.backward(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
+
+
+class _Transformed(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """For torch.func: operators' gradients do not go through its transforms, those of a function of this form do."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+        result: tuple[Any, Any] = _forward_op(q, k, v, causal, scale)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _save(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Any, _: Any) -> Any:
+        if dout is None:
+            return None, None, None, None, None
+        return (*_TransformedGradients.apply(dout, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *args: Any) -> Any:
+        return _over_batches(_Transformed.apply, 3)(info, dims, *args)
+
+
+class _TransformedGradients(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The backward pass for torch.func, which asks even where nobody wants it whether it could be differentiated."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Any, Any, Any]:
+        result: tuple[Any, Any, Any] = _backward_op(*args)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004
+        raise RuntimeError("autotune's attention has no gradients of gradients")
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, *args: Any) -> Any:
+        return _over_batches(_TransformedGradients.apply, 6)(info, dims, *args)
 
 
 def _forward_kernel(

@@ -204,6 +204,19 @@ def test_vmap_and_transforms() -> None:
     got = torch.vmap(attention, in_dims=(0, None, None))(many, k, v)
     torch.testing.assert_close(got, torch.stack([attention(one, k, v) for one in many]), atol=1e-5, rtol=0)
 
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return attention(q, k, v, True).square().sum()
+
+    each = [
+        torch.autograd.grad(loss(one, k, v), one)[0] for one in (many[i].clone().requires_grad_() for i in range(3))
+    ]
+    torch.testing.assert_close(torch.func.grad(loss)(many[0], k, v), each[0], atol=1e-5, rtol=0)
+    together = torch.vmap(torch.func.grad(loss), in_dims=(0, None, None))(many, k, v)
+    torch.testing.assert_close(together, torch.stack(each), atol=1e-5, rtol=0)
+    leaf = many.clone().requires_grad_()
+    torch.vmap(loss, in_dims=(0, None, None))(leaf, k, v).sum().backward()
+    torch.testing.assert_close(leaf.grad, torch.stack(each), atol=1e-5, rtol=0)
+
 
 def test_gradients_of_gradients_are_refused() -> None:
     tensors = qkv()
