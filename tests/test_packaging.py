@@ -19,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (path,) = folder.glob("autotune-*.whl")
+    (path,) = folder.glob("autotune_kernels-*.whl")
     return path
 
 
@@ -47,7 +47,7 @@ def test_metadata(wheel: Path) -> None:
     assert "License-Expression: MIT" in text
     assert "Requires-Python: >=3.11" in text
     extras = {line.removeprefix("Provides-Extra: ") for line in text.splitlines() if line.startswith("Provides-Extra")}
-    assert extras == {"gpu", "plot", "postgres", "torch", "dev"}
+    assert extras == {"gpu", "plot", "postgres", "torch", "transformers", "dev"}
     (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "autotune = autotune.cli.main:main" in archive.read(entry).decode()
 

@@ -30,6 +30,8 @@ from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
 from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.families.source import SOURCE_NAME
+from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
@@ -283,6 +285,13 @@ class Pipeline:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
         return artifact
 
+    def _in_template(self, job: Job, said: str) -> str:
+        """What a compiler or the emulator says, in the template's lines."""
+        if SOURCE_NAME not in said:
+            return said
+        template = self._task.templates[job.source.candidate.template]
+        return template_lines(template, job.source, self._task.identity.spec).translated(said)
+
     def _measurement(
         self, job: Job, verdict: Verdict, seconds: float = 0.0, timing: Timing | None = None
     ) -> Measurement:
@@ -290,6 +299,6 @@ class Pipeline:
         if timing is not None and not timing.counted:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
-            verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment, job.machine_code,
+            verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
+            job.build_seconds, seconds, environment, job.machine_code,
         )  # fmt: skip

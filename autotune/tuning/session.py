@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +34,7 @@ from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.pipeline import Pipeline
+from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
 from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
@@ -53,7 +54,8 @@ class Options:
     """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
 
     `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
-    be a kernel whose registers spill into memory.
+    be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
+    of earlier runs not among them, whatever `trials` is.
     """
 
     trials: int | None = None
@@ -64,6 +66,7 @@ class Options:
     limit_s: float = CANDIDATE_LIMIT_S
     final: bool = True
     spills: bool = True
+    quick: bool = False
 
     def checked(self) -> "Options":
         """These options.
@@ -75,6 +78,8 @@ class Options:
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
             if value is not None and not least <= value <= _LARGEST:
                 raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
+        if self.quick and self.trials is not None:
+            raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
         if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
         return self
@@ -99,6 +104,8 @@ class Session:
     listener: Listener = silent
     ledger: Ledger = field(default_factory=Ledger)
     examine: Callable[[Candidate], str] = nothing_wrong
+    only: Sequence[Candidate] | None = None
+    """Evaluate these, as far as they are unknown, and no others."""
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -120,12 +127,24 @@ class Session:
 
     def _engine(self) -> Engine:
         options, families = self.options, self.families
+        if self.only is not None:
+            return self._engine_of(self.only)
         learns = options.sampler not in {"grid", "random"}
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
             lambda seen: make_strategy(options.sampler, families, seen, options.seed),
             first=self._first() if learns else (), startup=STARTUP if learns else 0,
         )  # fmt: skip
+
+    def _engine_of(self, only: Sequence[Candidate]) -> Engine:
+        engine = Engine(
+            self.families, self.ledger, self.records, self.evaluator, self.clock,
+            np.random.default_rng(self.options.seed),
+            lambda seen: make_strategy("random", self.families, seen, self.options.seed), first=only,
+        )  # fmt: skip
+        unknown = sum(not engine.seen(candidate) for candidate in only)
+        self.clock.budget = replace(self.clock.budget, trials=self.ledger.trials + unknown)
+        return engine
 
     def _first(self) -> tuple[Candidate, ...]:
         """The starts of each family, its default, and what won nearby."""
@@ -234,8 +253,9 @@ def search_with(
     cache = BuildCache()
     with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
         session = Session(
-            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint
-        )
+            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
+            only=likely(subject.templates, families, records) if options.quick else None,
+        )  # fmt: skip
         findings = session.run()
         _end(records, findings)
         result = summarise(findings, task, families, clock, pipeline.load(), store.location)

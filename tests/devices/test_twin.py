@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg, TensorSpec, ViewArg, Zero
-from autotune.devices.twin import LARGEST_BYTES, Twin, make_twin
+from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, ODD, Placement, Twin, make_twin
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import find_template
@@ -17,12 +17,14 @@ from autotune.ops.registry import get_op
 SPEC = gpu("h200")
 
 
-def twin_of(op: str, family: str, **fields: object) -> tuple[tuple[TensorSpec, ...], LaunchPlan, Twin]:
+def twin_of(
+    op: str, family: str, placement: Placement = GAPS, **fields: object
+) -> tuple[tuple[TensorSpec, ...], LaunchPlan, Twin]:
     problem = get_op(op).problem(**fields)  # type: ignore[arg-type]
     template = find_template(op, family)
     plan = render(template, problem, Space(template, problem, SPEC).default(), SPEC).plan
     tensors = get_op(op).tensors(problem)
-    twin = make_twin(plan, tensors)
+    twin = make_twin(plan, tensors, placement)
     assert twin is not None
     return tensors, plan, twin
 
@@ -93,3 +95,47 @@ def test_what_cannot_be_placed_twice_is_left_alone() -> None:
     twin = make_twin(LaunchPlan((Buffer("x", "fp16", 10, "input"),), (launch,)), (overlapping,))
     assert twin is not None
     assert not twin.moved
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
+def test_in_turn_each_tensor_forbids_vectors_in_each_way(layout: str) -> None:
+    ways: dict[str, set[tuple[bool, bool, bool]]] = {}
+    for placement in ODD:
+        _, _, twin = twin_of("backward", "flash_simt", placement, B=2, NH=3, T=5, HS=8, dtype="fp16", layout=layout)
+        assert twin.moved
+        for storage in {tensor.storage for tensor in twin.tensors}:
+            held = [elements(tensor) for tensor in twin.tensors if tensor.storage == storage]
+            assert sum(map(len, held)) == len(set.union(*held))
+        for tensor in twin.tensors:
+            if tensor.name != "lse":  # a plain pointer
+                *rows, column = tensor.strides
+                found = (column != 1, any(stride % 8 for stride in rows) and column == 1, tensor.offset % 8 != 0)
+                ways.setdefault(tensor.name, set()).add(found)
+    apart, odd, shifted, allowed = (
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+        (False, False, False),
+    )
+    assert all(found == {apart, odd, shifted, allowed} for found in ways.values())
+
+
+def test_what_has_a_tensor_map_always_allows_vectors() -> None:
+    for placement in ODD:
+        _, _, twin = twin_of("forward", "flash_wgmma", placement, B=2, NH=2, T=5, HS=64, dtype="fp16")
+        views = [tensor for tensor in twin.tensors if tensor.name != "lse"]
+        assert all(tensor.strides[3] == 1 and tensor.offset == 0 for tensor in views)
+        assert all(stride % 8 == 0 for tensor in views for stride in tensor.strides[:3])
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
+def test_the_second_half_of_each_axis_is_far_away(layout: str) -> None:
+    fields = {"B": 2, "NH": 3, "T": 5, "HS": 8, "dtype": "fp16", "layout": layout}
+    for placement, axes in zip(FAR, ((0, 1, 2), (3,)), strict=True):
+        _, _, twin = twin_of("forward", "flash_simt", placement, **fields)
+        for tensor in twin.tensors:
+            assert len(elements(tensor)) == np.prod(tensor.shape)
+            if tensor.name != "lse":
+                assert all(
+                    (n // 2) * tensor.strides[axis] > 2**31 for axis, n in enumerate(tensor.shape) if axis in axes
+                )
