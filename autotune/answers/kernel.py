@@ -23,7 +23,8 @@ from autotune.answers.shapes import ShapeReader
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
 from autotune.core.dtypes import DTYPES, numpy_dtype
-from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.errors import DeviceMissing, FaultFound, UsageError
+from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.values import Value
@@ -149,6 +150,32 @@ class Kernel:
         described = {name: describe(array, self._gpu, chosen) for name, array in arrays.items()}
         call = self._array_call(arrays, described, scalars)
         return call(arrays, [array.address for array in described.values()], chosen)
+
+    def verify(self, seed: int = 1) -> Verification:
+        """Compare with the float64 reference on this very problem, as a search does with a candidate, and as exactly.
+
+        A search has verified the problem that it searched and awkward ones; `best.answer` tells whether that was this
+        one. Inputs are the ordinary ones and those made to show mistakes. Long problems take seconds.
+
+        Raises:
+            FaultFound: the kernel is wrong; the message says where.
+            AutotuneError: as calls.
+        """
+        from autotune.devices.comparison import compare_all
+        from autotune.ops.expected import expectations
+
+        found = []
+        for expected in expectations(self._op, self.best.problem, seed):
+            given = {
+                name: tensor_view(expected.images[self._tensors[name].storage], self._tensors[name])
+                for name in self.inputs
+            }
+            got = self._by_copy(given, {})
+            verification, said = compare_all(self._op, expected, got, self.best.plan.arithmetic)
+            if said:
+                raise FaultFound(f"{self.best.candidate} on {self.best.problem}: {said}")
+            found.append(verification)
+        return found[0]
 
     def fit(self, shapes: Mapping[str, tuple[int, ...]]) -> Fit:
         """The configuration for arrays of these shapes, as a look-up has it.

@@ -44,6 +44,8 @@ _DATABASES: dict[str, tuple[Reader, Winners]] = {}
 _ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
 _MOST_ANSWERS = 4096
 
+_UNVERIFIED = "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
+
 _ALIKE, _AKIN, _STARTS = 8, 4, 4
 """How many winners of the nearest problems of the same kind and of others are weighed, and starts of each family."""
 
@@ -271,7 +273,7 @@ class _Finder:
         entry, start = known[best.known]
         if entry is not None:
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
-            found = self._answer(answer, entry, tuple(self._remarks(entry)))
+            found = self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
         elif start is not None:
             found = self._started(best.known.candidate, start)
         else:
@@ -348,6 +350,10 @@ class _Finder:
         if not self._families.is_current(entry.candidate):
             yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
 
+    def _unverified(self, entry: Entry) -> Iterator[str]:
+        if entry.problem != self.problem:
+            yield _UNVERIFIED
+
     def _passed_over(self, entry: Entry) -> str:
         name = entry.candidate.template
         why = (
@@ -363,7 +369,8 @@ class _Finder:
         remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}"
         return Best(
             answer="start", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
-            remarks=(remark,), template=self._families[candidate.template],
+            remarks=(remark,) if problem == self.problem else (remark, _UNVERIFIED),
+            template=self._families[candidate.template],
         )  # fmt: skip
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:

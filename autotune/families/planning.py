@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from autotune.core.errors import TemplateError
+from autotune.core.errors import ExpressionError, TemplateError
 from autotune.core.plan import (
     TMA_SWIZZLES,
     Arg,
@@ -194,7 +194,12 @@ class _Arguments:
         return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
-        value = _expression(text)(self._namespace)
+        try:
+            value = _expression(text)(self._namespace)
+        except ExpressionError as error:
+            raise ExpressionError(
+                f"{self._where}: argument {text!r}: {error}; tensors and workspaces are {self._names()}"
+            ) from error
         if isinstance(value, float):
             return ScalarArg(text, "float", value)
         if isinstance(value, bool) or not isinstance(value, int):

@@ -68,6 +68,7 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
+        self._submitted: set[Candidate] = set()
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
@@ -95,7 +96,8 @@ class Pipeline:
             TemplateError: the template itself is wrong, which no other candidate would change.
             AutotuneError: no more threads can be started.
         """
-        job = Job(self._task.render(candidate, self._task.problem))
+        job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
+        self._submitted.add(candidate)
         cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
@@ -200,7 +202,7 @@ class Pipeline:
         if not task.emulated:
             verdict, seconds = self._judge(job, cubin, plan)
             return self._measurement(job, verdict, seconds, verdict.timing)
-        why = self._why_far_behind(job)
+        why = "" if job.again else self._why_far_behind(job)  # it crashed: first it must be seen not to
         if why:
             return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
         source = task.render(job.source.candidate, task.executed)

@@ -225,6 +225,27 @@ def test_the_front_matter_names_the_functions(make_template: MakeTemplate, tmp_p
     assert other.version != op.version
 
 
+@pytest.mark.parametrize("what", ["reference", "inputs"])
+def test_functions_of_the_front_matter_that_are_not_there(
+    what: str, make_template: MakeTemplate, tmp_path: Path
+) -> None:
+    (tmp_path / "there.py").write_text("def f(problem, inputs):\n    return {}\n")
+    names = {"reference": "there:f", what: "absent_module:f"}
+    said = "\n".join(f'{name} = "{function}"' for name, function in names.items())
+    path = make_template(FRONT, BODY, 'op = "own"', f'op = "own"\n{said}', "own").path
+    with pytest.raises(UsageError, match=rf"own.cu.j2: {what} 'absent_module:f' cannot be loaded: No module named"):
+        OpRef("own", path).resolve()
+
+
+def test_built_in_ops_make_their_own_inputs_and_bounds(make_template: MakeTemplate) -> None:
+    path = make_template(old='op = "forward"', new='op = "forward"\ninputs = "module:f"').path
+    with pytest.raises(UsageError, match="op 'forward' is built in and makes its own inputs"):
+        OpRef("forward", path).resolve()
+    bound = "[tolerance]\nout = { absolute = 1 }\n[params]"
+    with pytest.raises(TemplateError, match="a built-in op judges its results by itself"):
+        make_template(old="[params]", new=bound)
+
+
 def test_a_function_by_value_is_loaded_in_another_process(tmp_path: Path) -> None:
     factor = 3.0
     sent = named(lambda problem, inputs: inputs["x"] * factor)
