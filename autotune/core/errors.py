@@ -54,8 +54,15 @@ class LaunchError(AutotuneError):
 
 
 class FaultFound(AutotuneError):
-    """A candidate in whose traced run the checker found something wrong; the message is the first finding."""
+    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong.
+
+    The message is the first finding.
+    """
 
 
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""
+
+
+class DatabaseAway(StoreError):
+    """The database's server is gone, does not answer, or is held by another process; another try may succeed."""
