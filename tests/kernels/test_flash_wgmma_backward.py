@@ -87,13 +87,12 @@ def test_no_mistakes_of_the_pipeline(HS: int, changed: Config, cache: BuildCache
 
 
 def test_heads_that_take_turns(cache: BuildCache) -> None:
-    """6 key heads, all at once, one, and two at a time."""
+    """6 key heads, all at once, and two at a time; one at a time is the default."""
     problem = BACKWARD.problem(B=3, NH=4, NH_kv=2, T=37, T_kv=150, HS=32, dtype="fp16", causal=True)
     inputs = inputs_of(problem, 6)
-    for heads in (0, 1, 2):
-        for way in ("atomic", "separate"):
-            config = valid(problem, {"HEADS_AT_ONCE": heads, "DQ_ACCUMULATE": way})
-            agree(run(FAMILY, problem, config, inputs, {}, cache), problem, inputs, 3e-3)
+    for heads, way in ((0, "separate"), (2, "separate"), (2, "atomic")):
+        config = valid(problem, {"HEADS_AT_ONCE": heads, "DQ_ACCUMULATE": way})
+        agree(run(FAMILY, problem, config, inputs, {}, cache), problem, inputs, 3e-3)
 
 
 def test_what_is_marked_is_computed_again(cache: BuildCache) -> None:
