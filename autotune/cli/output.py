@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.core.words import printable
 from autotune.store.plain import dumps
 
 DbOption = Annotated[
@@ -41,4 +42,4 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value not in (None, "", (), [])]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        typer.echo(f"{name:<{width}}  {value}")
+        typer.echo(f"{name:<{width}}  {printable(str(value))}")

@@ -57,5 +57,9 @@ class FaultFound(AutotuneError):
     """A candidate in whose traced run the checker found something wrong; the message is the first finding."""
 
 
+class SharedCacheWarning(UserWarning):
+    """What a build cache holds is code, and somebody else can write it. No error: it is said, and the work goes on."""
+
+
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""

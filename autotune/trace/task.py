@@ -60,10 +60,12 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     """
     op = resolve(task.op)
     source = render(_template(task.template), task.problem, dict(task.config), task.spec)
-    artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
+    builds = cache or BuildCache()
+    artifact = build_emulator(source, builds, traced=True, arch=task.spec.arch)
     images = _images(op, task.problem, task.seed)
     tensors = op.tensors(task.problem)
     trace = trace_plan(artifact, source.plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    builds.give_back(artifact)
     return Traced(source, trace)
 
 
