@@ -14,17 +14,12 @@ from typing import Any, Literal
 from autotune.compilers.artifact import Artifact, KernelReport
 from autotune.compilers.sealed import sealed_folders
 from autotune.compilers.upkeep import make_room
+from autotune.core.confinement import COMPILERS_HEAR
 from autotune.core.errors import CompileError, CompileTimeout
 from autotune.core.settings import cache_folder, cache_limit
 from autotune.families.source import KernelSource
 
 SOURCE_NAME = "kernel.cu"
-
-_HEARD = (
-    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX",
-    "COMPILER_PATH",
-)  # fmt: skip
-"""Variables of the environment that change what compilers make of the same command."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Recipe:
 
         The source's header does not: it is nothing but comments (`KernelSource` sees to it).
         """
-        heard = [f"{name}={os.environ[name]}" for name in _HEARD if os.environ.get(name)]
+        heard = [f"{name}={os.environ[name]}" for name in COMPILERS_HEAR if os.environ.get(name)]
         parts = [self.kind, self.source.body, self.compiler, self.arch, *self.flags, "", *self.extra, "", *heard]
         parts += [text for include in self.source.includes for text in (include.name, include.text)]
         digest = hashlib.sha256()

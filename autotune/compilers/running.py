@@ -4,12 +4,12 @@ Only what a compiler says of the source is a compile error. A compiler that was 
 room or no process, or cannot be started is tried once more; then it is the machine that fails, not the candidate.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.core.child import Completed, run, signal_name
+from autotune.core.confinement import compilers_environment
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
 
 _CANNOT_EXECUTE = (126, 127)  # what shells answer
@@ -82,7 +82,7 @@ def refuses_source(done: Completed) -> bool:
 
 
 def _run(compiler: str, command: Sequence[str], folder: Path, limit_s: float) -> Completed | str:
-    environment = {**os.environ, "TMPDIR": ".", "LC_ALL": "C"}
+    environment = {**compilers_environment(), "TMPDIR": ".", "LC_ALL": "C"}
     try:
         return run(command, limit_s, folder=folder, environment=environment)
     except OSError as error:

@@ -8,7 +8,9 @@ from typing import IO
 
 from autotune.core.channel import LOST, start_module
 from autotune.core.child import Child, signal_name
+from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError
+from autotune.core.words import printable
 from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
 
@@ -182,7 +184,7 @@ class WorkerClient:
 def _environment() -> dict[str, str]:
     # References are computed unit by unit on several threads; a BLAS that starts one a core for each gets in their way.
     threads = str(max(1, (os.cpu_count() or 1) // 8))
-    return {"OPENBLAS_NUM_THREADS": threads, **os.environ}
+    return {"OPENBLAS_NUM_THREADS": threads, **part_of_environment()}
 
 
 def _how(process: Child) -> str:
@@ -203,4 +205,4 @@ def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     text = file.read().decode(errors="replace").split("Fatal Python error")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    return printable(lines[-1][:300]) if lines else ""

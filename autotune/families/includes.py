@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.core.errors import TemplateError
-from autotune.families.source import Include
+from autotune.families.source import Include, read_source
 
 _QUOTED = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+
+_DEEPEST = 100
 
 
 def collect_includes(text: str, roots: Sequence[Path], where: str) -> tuple[Include, ...]:
@@ -22,6 +24,8 @@ def collect_includes(text: str, roots: Sequence[Path], where: str) -> tuple[Incl
 
 
 def _collect(text: str, roots: Sequence[Path], where: str, found: dict[str, Include], stack: list[str]) -> None:
+    if len(stack) > _DEEPEST:
+        raise TemplateError(f"{where}: headers include one another more than {_DEEPEST} deep")
     for name in _QUOTED.findall(text):
         if name in found or name in stack:
             continue
@@ -37,7 +41,7 @@ def _read(name: str, roots: Sequence[Path], where: str) -> str:
         try:
             path = (root / name).resolve()
             if path.is_relative_to(root.resolve()) and path.is_file():
-                return path.read_text(encoding="utf-8")
+                return read_source(path)
         except (OSError, ValueError) as error:
             raise TemplateError(f'{where}: cannot read #include "{name[:80]}": {error}') from error
     raise TemplateError(f'{where}: #include "{name}" is found neither beside the template nor among templates/')
