@@ -9,6 +9,7 @@ from typing import Protocol
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store import Store
@@ -54,14 +55,20 @@ class Records:
     _last_beat: float = field(default_factory=time.monotonic)
 
     def news(self) -> Iterator[StoredMeasurement]:
-        """Trials recorded since the last call, oldest first; the first call yields all there are."""
+        """Trials recorded since the last call, oldest first; the first call yields all there are.
+
+        What was ruled out before anything was built names no driver.
+        """
         drivers = (self.driver, UNCOUNTED_DRIVER) if self.driver == DRIVER else (self.driver,)
-        yield from merge(*map(self._news, drivers), key=lambda record: record.id)
+        ruled_out = () if self.driver in (None, "") else ("",)
+        yield from merge(*map(self._news, (*drivers, *ruled_out)), key=lambda record: record.id)
 
     def _news(self, driver: str | None) -> Iterator[StoredMeasurement]:
+        outcome = Outcome.INFEASIBLE if driver == "" and self.driver != "" else None
         arrived = self.store.measurements(
-            self.problem, self.identity.name, after_id=self._last.get(driver, 0), driver=driver, stage="trial"
-        )
+            self.problem, self.identity.name, after_id=self._last.get(driver, 0), driver=driver, outcome=outcome,
+            stage="trial",
+        )  # fmt: skip
         for record in arrived:
             self._last[driver] = record.id
             yield record
