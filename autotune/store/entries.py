@@ -177,9 +177,10 @@ def _winner(row: Row) -> Entry:
     *columns, pointed_to, agrees = row
     if columns[-2] is None:
         raise unsound_winner(pointed_to, "which is not there")
+    entry = _entry(columns)
     if not agrees:
         raise unsound_winner(pointed_to, "which is of another problem, device or kind of time")
-    return _entry(columns)
+    return entry
 
 
 def _entry(row: Row) -> Entry:
