@@ -1,5 +1,6 @@
 """`autotune export`: the best configuration as one standalone `.cu` file."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +62,7 @@ def _print(written: "Exported") -> None:
     for note in written.notes:
         typer.echo(f"note: {note}")
     built = written.path.removesuffix(".cu")
-    run = f" && {built if '/' in built else './' + built}" if written.main else ""
+    run = f" && {shlex.quote(built if '/' in built else './' + built)}" if written.main else ""
     typer.echo(f"next: {written.compile}{run}")
 
 

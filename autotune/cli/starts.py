@@ -1,5 +1,6 @@
 """`autotune db starts`: where searches begin, checked, and written from records."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,7 +71,7 @@ def propose_command(
     print_table(columns, [_regime_row(one) for one in found])
     add = next((one for one in found if one.missing is not None), None)
     if add is not None:
-        typer.echo(f'\nnext: autotune db starts add {add.source_hash} --when "{add.when}"')
+        typer.echo(f"\nnext: {shlex.join(['autotune', 'db', 'starts', 'add', add.source_hash, '--when', add.when])}")
 
 
 @app.command("add")

@@ -74,6 +74,8 @@ def held_back(root: Path) -> Iterator[Counter[str] | None]:
     """
     folder = root / FOLDER
     try:
+        if root.is_dir():
+            folder.mkdir(mode=0o755, exist_ok=True)  # a cache of an older version has none
         gate = open_lock(folder / _GATE)
     except OSError:
         yield None

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from autotune.core.errors import UsageError
@@ -21,20 +22,45 @@ def _variable(name: str) -> str | None:
 
 
 def data_folder() -> Path:
-    """The user's data folder of this program; not made by this call."""
+    """The user's data folder of this program; not made by this call.
+
+    Raises:
+        UsageError: this user has no home.
+    """
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("autotune", appauthor=False))
+    return _users_own(platformdirs.user_data_dir, "AUTOTUNE_DB to a file")
 
 
 def cache_folder() -> Path:
-    """Where builds are cached: `AUTOTUNE_CACHE`, else the user's cache folder; not made by this call."""
+    """Where builds are cached: `AUTOTUNE_CACHE`, else the user's cache folder; not made by this call.
+
+    Raises:
+        UsageError: this user has no home, or `~` names nobody's.
+    """
     given = _variable("AUTOTUNE_CACHE")
     if given is not None:
-        return Path(given).expanduser()
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(f"AUTOTUNE_CACHE={given!r}: {error}") from error
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("autotune", appauthor=False))
+    return _users_own(platformdirs.user_cache_dir, "AUTOTUNE_CACHE to a folder")
+
+
+def _users_own(folder_of: Callable[..., str], instead: str) -> Path:
+    """A folder in the user's home, where there is one: a user without an account may have none, or a name for one."""
+    try:
+        folder = Path(folder_of("autotune", appauthor=False))
+    except (RuntimeError, KeyError, OSError):
+        folder = Path()
+    if not folder.is_absolute():
+        raise UsageError(
+            f"user {os.getuid()} has no home folder: HOME is {os.environ.get('HOME', '')!r}, and there is no account; "
+            f"set HOME to a folder, or {instead}"
+        )
+    return folder
 
 
 def cache_limit() -> int | None:

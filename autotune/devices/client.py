@@ -39,8 +39,11 @@ class WorkerClient:
         self._prepared: Prepare | None = None
         self._process: Child | None = None
         self._connection: Connection | None = None
-        self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as long as the client
-        self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        try:
+            self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as the client
+            self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        except OSError as error:
+            raise AutotuneError(f"no temporary file can be made: {error}; set TMPDIR to a folder of yours") from error
         self._lock = threading.Lock()  # guards what `kill` looks at
         self._killed_for_good = False
         self.opened: Opened | None = None
