@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import JsonOption, print_json, print_pairs, print_table
+from autotune.cli.output import JsonOption, print_json, print_pairs, print_table, say
 from autotune.core.settings import cache_folder, cache_limit, read_size
 from autotune.core.words import format_bytes, number
 
@@ -82,7 +82,7 @@ def clean_command(
         return
     said = f"{number(done.removed, 'build')} removed, {format_bytes(done.nbytes)} freed"
     said += f", {number(done.litter, 'thing')} that killed processes had left" if done.litter else ""
-    typer.echo(said + (f"; {number(len(done.kept), 'build')} in use stay" if done.kept else ""))
+    say(said + (f"; {number(len(done.kept), 'build')} in use stay" if done.kept else ""))
 
 
 def _sums(found: "Sequence[CacheEntry]", used: set[str]) -> dict[str, Any]:

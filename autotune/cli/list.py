@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.values import format_config
@@ -147,7 +147,7 @@ def _print_records(records: "Sequence[StoredMeasurement]", as_json: bool) -> Non
         return
     shown = listing(records)
     for name, value in shown.shared:
-        typer.echo(f"all rows: {name} {value}")
+        say(f"all rows: {name} {value}")
     print_table(shown.columns, shown.rows)
 
 

@@ -16,6 +16,11 @@ DbOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def say(text: str) -> None:
+    """One line, or several, of which a terminal obeys nothing: names, messages and databases are others'."""
+    typer.echo(printable(text))
+
+
 def print_json(data: Any) -> None:
     """One JSON document; times that are no numbers are spelled out, as in exports."""
     import json
@@ -31,7 +36,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     width = shutil.get_terminal_size().columns if terminal else None
     heading, *lines = table_lines(columns, list(rows), width)
     if title is not None:
-        typer.echo(title)
+        say(title)
     typer.echo(typer.style(heading, bold=True) if terminal else heading)
     for line in lines:
         typer.echo(line)
@@ -42,4 +47,4 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value not in (None, "", (), [])]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        typer.echo(f"{name:<{width}}  {printable(str(value))}")
+        say(f"{name:<{width}}  {value}")

@@ -171,9 +171,9 @@ def test_a_file_without_an_end_is_no_template() -> None:
 
 
 def test_headers_that_include_one_another_without_end(tmp_path: Path, make_template: MakeTemplate) -> None:
-    for number in range(3000):
+    for number in range(150):
         (tmp_path / f"{number}.cuh").write_text(f'#include "{number + 1}.cuh"\n')
-    (tmp_path / "3000.cuh").write_text("")
+    (tmp_path / "150.cuh").write_text("")
     template = make_template(body=f'#include "0.cuh"\n{BODY}')
     with pytest.raises(TemplateError, match="headers include one another more than"):
         use(template)

@@ -1,6 +1,7 @@
 """A database that was edited or damaged: what no trial can have found is refused with a message, whoever reads it."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -29,16 +30,21 @@ FAMILY = find_template("forward", "flash_simt")
 TIMES = {"minus one": -1.0, "zero": 0.0, "infinity": float("inf"), "not a number": float("nan")}
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two trials of a shipped family on the problem, one on another, one that failed."""
-    path = tmp_path / "a.db"
+    path = tmp_path_factory.mktemp("original") / "a.db"
     with open_store(path) as store:
         for position, ms in ((0, 1.0), (1, 0.5)):
             store.record(H200, PROBLEM, SPACE.candidate(SPACE[position]), SOURCE, ok(ms))
         store.record(H200, OTHER, SPACE.candidate(SPACE[2]), SOURCE, ok(0.25))
         store.record(H200, PROBLEM, SPACE.candidate(SPACE[3]), SOURCE, failed(Outcome.WRONG_RESULT))
     return path
+
+
+@pytest.fixture
+def database(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copyfile(original, tmp_path / "a.db"))
 
 
 def edit(path: Path, *statements: str, values: tuple[object, ...] = ()) -> None:
