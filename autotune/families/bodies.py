@@ -50,9 +50,14 @@ def rendered(path: Path, before: int, body: str, namespace: Mapping[str, Any]) -
         TemplateError: it has a syntax error, uses an unknown name, fails, leaves the sandbox, or takes too long.
         AutotuneError: the process that renders cannot be started, or is killed.
     """
-    if path.is_relative_to(resource_root("templates")):
+    if is_shipped(path):
         return render_here(path, before, body, namespace)
     return _RENDERER.render(path, before, body, namespace)
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a template is part of the program."""
+    return path.is_relative_to(resource_root("templates"))
 
 
 def render_here(path: Path, before: int, body: str, namespace: Mapping[str, Any]) -> str:

@@ -8,7 +8,8 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.families.bodies import rendered
+from autotune.families.bodies import is_shipped, rendered
+from autotune.families.includes import require_named
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -38,6 +39,8 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
 def _body(template: Template, namespace: Mapping[str, Any]) -> str:
     before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
     text = rendered(template.path, before, template.body, namespace)
+    if not is_shipped(template.path):
+        require_named(text, {include.name for include in template.includes}, str(template.path))
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise TemplateError(f"{template.path}: rendering failed: a surrogate is no text")
     return text.lstrip("\n")
