@@ -126,7 +126,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 def _fail(message: str, code: int) -> int:
     if os.environ.get("AUTOTUNE_DEBUG"):
-        traceback.print_exc()
+        typer.echo(printable(hidden(traceback.format_exc())), err=True)  # causes may quote what was given
     typer.echo(f"error: {printable(hidden(' '.join(message.split())))}", err=True)
     return code
 
