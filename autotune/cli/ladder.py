@@ -108,5 +108,5 @@ def _print(found: "Climb") -> None:
     for line in shared_lines(found):
         say(line)
     if found.ladder.reference:
-        say(found.ladder.reference)
+        say(found.ladder.reference_for(found.problem))
     say(f"recorded in {found.database}")

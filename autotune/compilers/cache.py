@@ -17,9 +17,7 @@ from autotune.compilers.upkeep import make_room
 from autotune.core.confinement import COMPILERS_HEAR
 from autotune.core.errors import CompileError, CompileTimeout
 from autotune.core.settings import cache_folder, cache_limit
-from autotune.families.source import KernelSource
-
-SOURCE_NAME = "kernel.cu"
+from autotune.families.source import SOURCE_NAME, KernelSource
 
 
 @dataclass(frozen=True)

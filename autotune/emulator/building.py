@@ -7,16 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
 from autotune.core.errors import CompileError
 from autotune.emulator.support import Support, emulator_support
-from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
-from autotune.families.source import KernelSource
+from autotune.emulator.translation import (
+    for_tracing,
+    kernel_table,
+    shared_alignment,
+    translate,
+    unroll_products,
+    unset_variables,
+)
+from autotune.families.flags import for_hosts
+from autotune.families.source import SOURCE_NAME, KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
+_TWINS = "common/ptx/"
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,8 @@ def build_emulator(
     """
     with closing(emulator_support(cache.root, traced)) as support:
         kernels = source.plan.kernels
-        recipe = Recipe(
-            "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, arch, *kernels)
-        )
+        flags, beside = (*support.flags, *for_hosts(source.flags)), (support.key, arch, *kernels)
+        recipe = Recipe("emulator", source, str(support.compiler), platform.machine(), flags, beside)
 
         def compile_step(folder: Path) -> Built:
             try:
@@ -68,13 +76,15 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     table = kernel_table(source.plan.kernels, alignment)
     code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
-    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    command = [*support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY), *for_hosts(source.flags)]
     compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
     return Built(_BINARY, ())
 
 
 def _translate(support: Support, text: str, file_name: str) -> str:
+    # Twins of instructions compute for a whole warp, on arrays of which they set every element.
+    text = text if file_name.startswith(_TWINS) else unset_variables(text)
     translated = unroll_products(translate(text, file_name))
     return for_tracing(translated) if support.traced else translated
 

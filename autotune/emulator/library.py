@@ -3,6 +3,7 @@
 import _ctypes
 import ctypes
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,9 @@ from typing import Literal
 from autotune.core.errors import BuildError, LaunchError
 from autotune.core.plan import Dim3
 from autotune.core.words import printable
+
+_ONE_LAUNCH = threading.Lock()
+"""A launch has the process' signal handlers to itself, whichever library it is of."""
 
 _Extent = ctypes.c_uint * 3
 _ILLEGAL_ACCESS = 2
@@ -74,7 +78,9 @@ class EmulatorLibrary:
     def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""
         result = _Result()
-        self._launch(kernel.encode(), _Extent(*grid), _Extent(*block), smem, arguments, len(arguments), threads, result)
+        extents = _Extent(*grid), _Extent(*block)
+        with _ONE_LAUNCH:
+            self._launch(kernel.encode(), *extents, smem, arguments, len(arguments), threads, result)
         if result.kind == 0:
             return None
         return _failure(result)
