@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import PROBLEM_PANEL, AskedFields, problem_options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ def _print(found: "Climb") -> None:
     from autotune.report.ladder import shared_lines, summary_lines, table_columns, table_rows
 
     for line in summary_lines(found):
-        typer.echo(line)
+        say(line)
     typer.echo()
     print_table(table_columns(found), table_rows(found))
     typer.echo()
     for line in shared_lines(found):
-        typer.echo(line)
+        say(line)
     if found.ladder.reference:
-        typer.echo(found.ladder.reference_for(found.problem))
-    typer.echo(f"recorded in {found.database}")
+        say(found.ladder.reference_for(found.problem))
+    say(f"recorded in {found.database}")

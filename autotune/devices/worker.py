@@ -13,9 +13,11 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from autotune.core.channel import LOST, open_channel
+from autotune.core.confinement import confine
 from autotune.core.errors import AutotuneError
 from autotune.core.outcome import Outcome
 from autotune.devices.emulated import CpuDevice
+from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
@@ -77,6 +79,7 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
     """
     try:
         opener = connection.recv()
+        confine(memory=not isinstance(opener, CudaOpener))
         server = _Server(opener.open(), keep)
         connection.send(Opened(server.device.identity, dict(server.device.environment())))
         while True:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from autotune.core.errors import BuildError, LaunchError
 from autotune.core.plan import Dim3
+from autotune.core.words import printable
 
 _ONE_LAUNCH = threading.Lock()
 """A launch has the process' signal handlers to itself, whichever library it is of."""
@@ -91,7 +92,7 @@ class EmulatorLibrary:
 def _failure(result: _Result) -> Failure:
     accesses: dict[int, Literal["read", "write"]] = {0: "read", 1: "write"}
     return Failure(
-        message=result.message.decode(errors="replace"),
+        message=printable(result.message.decode(errors="replace")),  # a kernel may have written it
         address=int(result.address) if result.kind == _ILLEGAL_ACCESS else None,
         access=accesses.get(result.is_write, "access"),
         block=(result.block[0], result.block[1], result.block[2]),

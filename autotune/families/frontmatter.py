@@ -168,6 +168,8 @@ def parse_front_matter(text: str, where: str) -> FrontMatter:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TemplateError(f"{where}: front matter is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise TemplateError(f"{where}: front matter is nested too deeply") from error
     try:
         return _Reader(data).front_matter()
     except TemplateError as error:

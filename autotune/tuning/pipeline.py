@@ -175,6 +175,8 @@ class Pipeline:
                 self._results.put(error)
         finally:
             job.done.set()
+            for artifact in job.artifacts:
+                self._cache.give_back(artifact)
 
     def _evaluate(self, job: Job, building: "Future[Artifact]") -> Measurement:
         """What becomes of a candidate whose cubin is being built.
@@ -280,6 +282,7 @@ class Pipeline:
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()
+        job.artifacts.append(artifact)
         job.build_seconds += artifact.seconds
         with self._lock:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
