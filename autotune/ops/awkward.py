@@ -120,24 +120,6 @@ _SECOND_ROWS = (  # several steps of rows that are kept, and of vectors
     {"B": 2, "NH": 3, "T": 203, "T_kv": 112},
     {"B": 2, "NH": 3, "T": 2, "T_kv": 1032},
 )
-_SECOND_PIECES:
-        rows = iter((*_SECOND_PIECES[op.name], *(_TABLES[op.name]() if op.name in _TABLES else ())))
-    found = set()
-    for fields in rows:
-        with suppress(ProblemError):
-            other = op.problem(**{**fields, **exact})
-            if other not in found:
-                found.add(other)
-                yield other
-
-
-_SECOND_LENGTHS = (
-    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 131, "T_kv": 131}, {"T": 1, "T_kv": 1},
-    {"T": 257, "T_kv": 257},
-)  # fmt: skip
-_SECOND_ROWS = tuple(
-    {"B": 2, "NH": 3, "T": T, "T_kv": T_kv} for T, T_kv in ((113, 200), (203, 112), (2, 1032))  # several steps of rows that are kept, and of vectors
-)  # fmt: skip
 _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
     "matmul": (
         {"B": 2, "NH": 4, "M": 137, "N": 200, "K": 72, "group": 2, "interleaved": "ab"},
