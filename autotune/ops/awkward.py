@@ -116,7 +116,7 @@ _SECOND_LENGTHS = (
     {"T": 257, "T_kv": 257},
 )  # fmt: skip
 _SECOND_ROWS = (  # several steps of rows that are kept, and of vectors
-    {"B": 2, "NH": 3, "T": 113, "T_kv": 200},
+    {"B": 2, "NH": 3, "T": 259, "T_kv": 200},
     {"B": 2, "NH": 3, "T": 203, "T_kv": 112},
     {"B": 2, "NH": 3, "T": 2, "T_kv": 1032},
 )
