@@ -109,6 +109,7 @@ def test_the_nearest_problem_is_rendered_for_the_one_asked(store: Store, family:
     assert found.problem == FORWARD.replace(T=3000, T_kv=3000)
     assert found.plan.launches[0].grid == (47, 12, 4)
     assert f"tuned for {found.found}" in found.notes
+    assert "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here" in found.notes
 
 
 @pytest.mark.parametrize("change", [{"HS": 32}, {"dtype": "fp32"}])
