@@ -1,38 +1,49 @@
 """The best configuration known for a problem: `autotune.best(op="backward", B=4, T=1024)`.
 
-The answer is the first there is of: the `exact` winner; the winner of the `nearest` problem of the same op, dtype,
-head size and mask whose configuration is valid for this one; that of another GPU of the same `architecture`; a
-template's `default`. Within each, measured times come before estimates, and the user's own before shipped ones.
+The answer is the first there is of: the `exact` winner; what promises most (`autotune.estimate.fit`) among the winners
+of the `nearest` problems on this GPU, or else on another one of the same `architecture`, and the `start`s that the
+families list for such problems; a template's `default`. Winners that were measured come before those that were
+estimated, and of one problem the user's own before the shipped ones. The head size is never another one.
 """
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autotune.answers.best import Answer, Best
+from autotune.answers.best import Answer, Best, sureness
 from autotune.core import settings
+from autotune.core.candidate import Candidate
 from autotune.core.database_files import plain_path
+from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import UsageError
+from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.core.words import format_ms
+from autotune.estimate.fit import Known, by_promise
 from autotune.families import template as templates
 from autotune.families.catalogue import Families
 from autotune.families.op_ref import load_own
+from autotune.families.space import Space
+from autotune.families.starts import Start
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.registry import get_op
+from autotune.ops.registry import get_op, problem_of
 from autotune.store.entries import Entry, Neighbour, Winners, place
 from autotune.store.reader import Reader, open_reader
 
 _DATABASES: dict[str, tuple[Reader, Winners]] = {}
 _ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
 _MOST_ANSWERS = 4096
+
+_ALIKE, _AKIN, _STARTS = 8, 4, 4
+"""How many winners of the nearest problems of the same kind and of others are weighed, and starts of each family."""
 
 # SQLite connections must not be used on both sides of a fork.
 os.register_at_fork(after_in_child=_DATABASES.clear)
@@ -82,7 +93,7 @@ def best(
     families, name = _families(op, template, reference)
     families = families.full_precision() if full_precision else families
     finder = _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
-    answer = finder.exact() or finder.nearest() or finder.default()
+    answer = finder.exact() or finder.fitting() or finder.default()
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -178,17 +189,69 @@ class _Finder:
                 return self._answer("exact", current, remarks)
         return None
 
-    def nearest(self) -> Best | None:
-        """The nearest problem on this GPU, else the nearest on another one of its architecture."""
-        found = self._winners.neighbours(
-            self._problem, self._exact_fields, self._spec.compute_capability, self._families.versions
-        )
-        here = place(self._problem, self._exact_fields)
-        ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
-        name = self._spec.name
-        return self._first("nearest", (n for n in ranked if n.gpu == name)) or self._first(
-            "architecture", (n for n in ranked if n.gpu != name)
-        )
+    def fitting(self) -> Best | None:
+        """The most promising of what is known of problems like this one; None where no time is known of any."""
+        known: dict[Known, tuple[Entry | None, Start | None]] = {}
+        for answer_entries in (self._near(here=True), self._near(here=False)):
+            known |= {Known(self._current(e.candidate), e.problem, e.ms): (e, None) for e in answer_entries}
+            if known:
+                break
+        known |= {start: (None, said) for start, said in self._starts() if start not in known}
+        if all(one.ms is None for one in known):
+            return None
+        templates = {template.name: template for template in self._families.templates}
+        best, *_ = by_promise(known, templates, self._problem, self._spec)
+        entry, start = known[best.known]
+        if entry is not None:
+            answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
+            found = self._answer(answer, entry, tuple(self._remarks(entry)))
+        elif start is not None:
+            found = self._started(best.known.candidate, start)
+        else:
+            found = self.default()
+        return replace(found, expected_ms=best.ms, sure=sureness(best))
+
+    def _near(self, *, here: bool) -> list[Entry]:
+        """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
+        then those of another mask, layout or dtype of the same width. Estimates only where nothing was measured."""
+        lengths = [field.name for field in get_op(self._problem.op).fields if field.kind == "int"]
+        sizes = tuple(name for name in self._exact_fields if name in lengths)
+        place_here = place(self._problem, self._exact_fields)
+        found: dict[TimingKind, dict[Problem, Entry]] = {"measured": {}, "estimated": {}}
+
+        def order(n: Neighbour) -> tuple[bool, float, bool]:
+            return n.kind != "measured", math.dist(place_here, n.place), n.shipped is not None
+
+        for exact, most in ((self._exact_fields, _ALIKE), (sizes, _AKIN)):
+            neighbours = self._winners.neighbours(
+                self._problem, exact, self._spec.compute_capability, self._families.versions
+            )
+            of_gpu = (n for n in sorted(neighbours, key=order) if (n.gpu == self._spec.name) is here)
+            for entry in islice(filter(None, map(self._valid, of_gpu)), most):
+                found[entry.kind].setdefault(entry.problem, entry)
+        return list((found["measured"] or found["estimated"]).values())
+
+    def _valid(self, neighbour: Neighbour) -> Entry | None:
+        """A neighbour's winner, or what stands for it, if its configuration can compute this problem."""
+        for entry in self._entries(neighbour):
+            size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self._problem))
+            if size == mine and self._families.why_not(entry.candidate, self._problem, self._spec) is None:
+                return entry
+        return None
+
+    def _starts(self) -> Iterator[tuple[Known, Start | None]]:
+        """The first starts of each family that are valid here, and its default."""
+        for template in self._families.templates:
+            if template.front.historical or template.why_unsupported(self._problem, self._spec) is not None:
+                continue
+            space = Space(template, self._problem, self._spec)
+            for config, start in islice(space.known_starts(), _STARTS):
+                here = start is not None and start.device == self._spec.name
+                timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
+                yield Known(space.candidate(config), *timed), start
+
+    def _current(self, candidate: Candidate) -> Candidate:
+        return replace(candidate, template_hash=self._families[candidate.template].hash)
 
     def default(self) -> Best:
         """A template's own choice."""
@@ -198,14 +261,6 @@ class _Finder:
             remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
             template=self._families[candidate.template],
         )  # fmt: skip
-
-    def _first(self, answer: Answer, ranked: Iterable[Neighbour]) -> Best | None:
-        """The first whose configuration is valid for the problem and the device asked."""
-        for neighbour in ranked:
-            for entry in self._entries(neighbour):
-                if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
-                    return self._answer(answer, entry, tuple(self._remarks(entry)))
-        return None
 
     def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
         """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
@@ -234,6 +289,15 @@ class _Finder:
             else "is not among those looked at (--template and --full-precision choose)"
         )
         return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
+
+    def _started(self, candidate: Candidate, start: Start) -> Best:
+        """A family's start as an answer."""
+        problem = problem_of(start.problem)
+        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}"
+        return Best(
+            answer="start", kind="none", found_ms=None, problem=self._problem, device=self._spec, candidate=candidate,
+            remarks=(remark,), template=self._families[candidate.template],
+        )  # fmt: skip
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
         """An entry as an answer, its candidate by the template as it is now."""

@@ -15,7 +15,7 @@ from autotune.families.starts import SUFFIX, Start, starts_text
 from autotune.families.template import Template
 from autotune.gpus.known import gpu
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.registry import get_op
+from autotune.ops.registry import get_op, problem_of
 from autotune.store.json_lines import Line
 
 
@@ -50,21 +50,6 @@ def _why_not(template: Template, start: Start, problem: Problem, spec: DeviceSpe
             return f"it does not hold for its problem {problem} on {spec.name}"
     unsupported = template.why_unsupported(problem, spec)
     return unsupported or Space(template, problem, spec).why_not({**template.defaults, **dict(start.values)})
-
-
-def problem_of(key: str) -> Problem:
-    """The problem with this key.
-
-    Raises:
-        ProblemError: an unknown op, field or value.
-    """
-    op, *fields = key.split(" ")
-    return get_op(op).problem(**dict(_pair(field) for field in fields))
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
 
 
 def start_of(template: Template, line: Line, when: str) -> Start:

@@ -71,6 +71,14 @@ def command(  # noqa: PLR0913 - one parameter an option
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Only the candidates that are likely to be good, at most 12: about 5 s on a GPU machine.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = False,
     spills: Annotated[
         bool,
         typer.Option(
@@ -123,7 +131,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         with ProgressDisplay() as display:
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-                jobs=jobs, spills=spills, templates=template or (), params=params, reference=reference,
+                jobs=jobs, spills=spills, quick=quick, templates=template or (), params=params, reference=reference,
                 full_precision=full_precision, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)

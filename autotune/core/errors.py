@@ -59,3 +59,7 @@ class FaultFound(AutotuneError):
 
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""
+
+
+class DatabaseAway(StoreError):
+    """The database's server is gone, does not answer, or is held by another process; another try may succeed."""

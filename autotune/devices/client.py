@@ -77,8 +77,13 @@ class WorkerClient:
             WorkerDied: the process ended.
             AutotuneError: the worker reported an error that is no candidate's fault.
         """
-        self.start()
-        return self._ask(message, limit_s)
+        self._come_up()
+        try:
+            self._send(message)
+        except WorkerDied:  # before it heard of it
+            self._come_up()
+            self._send(message)
+        return self._receive(limit_s)
 
     def stop(self) -> None:
         """Kill the worker and all its processes; the next `ask` starts a new one."""
@@ -105,6 +110,18 @@ class WorkerClient:
         self.stop()
         self._keep.close()
         self._log.close()
+
+    def _come_up(self) -> None:
+        """As `start`; what happens to the process before it is asked anything is the fault of nothing that is asked."""
+        try:
+            self.start()
+            return
+        except (WorkerTimeout, WorkerDied):
+            pass
+        try:
+            self.start()
+        except (WorkerTimeout, WorkerDied) as error:
+            raise AutotuneError(f"the process that runs kernels does not come up, twice: {error}") from error
 
     def _ended_by_itself(self) -> bool:
         """Whether the process has ended while nothing was asked of it, which is no verdict on what will be."""

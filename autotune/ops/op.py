@@ -13,7 +13,7 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import Value
+from autotune.core.values import Config, Value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,6 +205,10 @@ class Op(ABC):
     @abstractmethod
     def flops(self, problem: Problem) -> float:
         """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
+
+    def tiled_flops(self, problem: Problem, config: Config) -> float:  # noqa: ARG002 - most ops know no tiles
+        """`flops` when lengths are rounded up to the tiles of a configuration, as far as its parameters tell."""
+        return self.flops(problem)
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""

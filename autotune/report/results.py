@@ -65,17 +65,19 @@ def summary_lines(result: SearchResult) -> Iterator[str]:
     """What was searched and how it went, before the table."""
     yield f"{result.problem} on {result.title}"
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
-    before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
+    whose = [f"{result.resumed} of them from earlier runs"] if result.resumed else []
+    others = result.trials - result.resumed - result.new
+    whose += [f"{others} by other workers"] if others > 0 else []
+    before = "".join(f", {words}" for words in whose)
     free = sum(result.outcomes.values()) - result.trials
     besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
     yield (
         f"{number(result.trials, 'trial')}{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{number(result.space_size, 'valid configuration')}{besides}"
     )
-    new = result.trials - result.resumed
-    if new:
+    if result.new:
         yield (
-            f"{60 * new / result.seconds:.0f} candidates a minute; "
+            f"{60 * result.new / result.seconds:.0f} candidates a minute; "
             f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
         )
     for outcome, message in result.messages.items():

@@ -4,7 +4,8 @@
     {"template": …, "template_hash": …, "config": {…}}, "source_hash": …, "stage": …, "package_version": …,
     "created_at": …, "measurement": {…}}
 
-Measurements of older versions lack `machine_code` and `measured_as`, and are sound without.
+Measurements of older versions lack `machine_code` and `measured_as`, and are sound without; `attempts` stands in those
+of a second try alone.
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
@@ -120,6 +121,8 @@ def _verify(line: Line) -> None:
     if not all(isinstance(value, str) for value in (measurement.message, *measurement.environment.values())):
         raise LineError("the message or the environment holds something else than texts")
     _verify_details(measurement)
+    if type(measurement.attempts) is not int or measurement.attempts not in {1, 2}:
+        raise LineError(f"attempts={measurement.attempts!r} is neither 1 nor 2")
     first = measurement.measured_as
     for name, value in [
         ("machine_code", measurement.machine_code),

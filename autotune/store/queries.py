@@ -37,7 +37,10 @@ def fastest(session: Session, where: dict[str, Any], limit: int) -> list[StoredM
 
 
 def filtered(query: Any, where: dict[str, Any]) -> Any:
-    """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any."""
+    """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any.
+
+    A list stands for any of its values.
+    """
     related: dict[str, Any] = {
         "op": select(ProblemRow.id).where(ProblemRow.op == where.get("op")),
         "problem": select(ProblemRow.id).where(ProblemRow.key == where.get("problem")),
@@ -53,6 +56,8 @@ def filtered(query: Any, where: dict[str, Any]) -> Any:
             continue
         if name in related:
             query = query.where(columns[name].in_(related[name]))
+        elif isinstance(value, tuple | list):
+            query = query.where(getattr(MeasurementRow, name).in_(value))
         else:
             query = query.where(getattr(MeasurementRow, name) == value)
     return query

@@ -151,6 +151,11 @@ class EngineReader:
         return object()
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
+        from autotune.store.patience import persistent
+
+        return persistent(self._engine, lambda: self._rows(sql, values))
+
+    def _rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
         from sqlalchemy import text
 
         from autotune.store.connections import reading

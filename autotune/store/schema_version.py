@@ -2,7 +2,7 @@
 
 from autotune.core.errors import StoreError
 
-HEAD = "0002"
+HEAD = "0003"
 """Newest migration in `db/migrations/versions`; kept here so that opening a database need not load Alembic."""
 
 VERSION_TABLE = "autotune_version"

@@ -22,7 +22,7 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import CompileError, FaultFound, LaunchError
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.model_version import UNCOUNTED_DRIVER
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.core.threads import start_thread
 from autotune.devices.client import WorkerClient
@@ -47,6 +47,12 @@ class _Run:
 
     first: Job
     judged: "Future[Judged]"
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it ended as another run of it need not."""
+        done = self.judged.done() and not self.judged.cancelled() and self.judged.exception() is None
+        return done and self.judged.result()[0].outcome in DOUBTFUL
 
 
 class Pipeline:
@@ -243,12 +249,12 @@ class Pipeline:
         return job.timing
 
     def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:
-        """The device's verdict; of one binary that is launched in one way it is asked once."""
+        """The device's verdict; of one binary that is launched in one way it is asked once, and again if in doubt."""
         with self._lock:
             if self._dropped:  # what was still being built must not get before the finalists
                 raise CancelledError
             run = self._runs.get((artifact.binary_hash, plan))
-            if run is None:
+            if run is None or run.doubtful:
                 run = self._runs[artifact.binary_hash, plan] = _Run(job, self._lane.put(artifact, plan))
         verdict, seconds = run.judged.result()
         if run.first is job:

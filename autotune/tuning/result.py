@@ -42,7 +42,9 @@ class Ranked:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """How a search went. Seconds are of this run; trials and outcomes are those of the whole search.
+    """How a search went. Seconds are of this run; trials and outcomes are those of the whole search, whoever made them.
+
+    `resumed` of the trials were known before this run, `new` were made by it, the others by other workers meanwhile.
 
     `estimated`: the times are modelled, for the device named, not measured. `executed` is the problem that was run
     and verified (on the emulator a reduced one). `stopped` says why it ended.
@@ -57,6 +59,7 @@ class SearchResult:
     table: tuple[Ranked, ...]
     trials: int
     resumed: int
+    new: int
     outcomes: Mapping[Outcome, int]
     messages: Mapping[Outcome, str]
     space_size: int
@@ -83,6 +86,7 @@ class SearchResult:
             "ties": self.ties,
             "trials": self.trials,
             "resumed": self.resumed,
+            "new": self.new,
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
             "messages": {outcome.value: message for outcome, message in self.messages.items()},
             "space_size": self.space_size,

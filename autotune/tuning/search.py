@@ -23,6 +23,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     target: str | None = None,
     jobs: int | None = None,
     spills: bool = True,
+    quick: bool = False,
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
@@ -48,6 +49,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         target: on `cpu`, the GPU whose time is estimated.
         jobs: builds at a time; default one a core.
         spills: whether the winner may be a kernel whose registers spill into memory.
+        quick: verify and time only the candidates that are likely to be good, at most 12, winners of near problems and
+            the families' starts; `trials` and `sampler` then mean nothing.
         templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
@@ -67,7 +70,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     """
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference,
+        jobs=jobs, spills=spills, quick=quick, templates=templates, params=params, reference=reference,
         full_precision=full_precision, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
@@ -86,6 +89,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     target: str | None = None,
     jobs: int | None = None,
     spills: bool = True,
+    quick: bool = False,
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
     reference: str | Callable[..., object] | None = None,
@@ -101,7 +105,7 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.tuning.pins import pinned
     from autotune.tuning.session import Options, search_one
 
-    options = Options(trials, timeout, sampler, seed, jobs, spills=spills).checked()
+    options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick).checked()
     own = any(names_file(text) for text in templates)
     named = op or (None if own else "forward")
     subject = choose_subject(named, templates, reference_name(reference), full_precision=full_precision)

@@ -44,6 +44,7 @@ def summarise(
         table=table,
         trials=ledger.trials,
         resumed=findings.resumed,
+        new=engine.new,
         outcomes=dict(ledger.outcomes),
         messages=ledger.first_messages(),
         space_size=families.size,

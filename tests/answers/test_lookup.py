@@ -111,10 +111,20 @@ def test_the_nearest_problem_is_rendered_for_the_one_asked(store: Store, family:
     assert f"tuned for {found.found}" in found.notes
 
 
-@pytest.mark.parametrize("change", [{"HS": 32}, {"dtype": "fp32"}, {"causal": False}, {"layout": "bhtd"}])
-def test_head_size_dtype_mask_and_layout_are_never_changed(store: Store, family: Template, change: Any) -> None:
+@pytest.mark.parametrize("change", [{"HS": 32}, {"dtype": "fp32"}])
+def test_head_size_and_width_of_elements_are_never_changed(store: Store, family: Template, change: Any) -> None:
     store.record(H200, FORWARD, made(family, 16), SOURCE, ok(1.0))
     assert autotune.best("forward", **change).answer == "default"
+
+
+@pytest.mark.parametrize("change", [{"dtype": "bf16"}, {"causal": False}, {"layout": "bhtd"}])
+def test_winners_of_another_mask_layout_or_dtype_serve_where_there_is_none_of_the_same(
+    store: Store, family: Template, change: Any
+) -> None:
+    store.record(H200, FORWARD, made(family, 16), SOURCE, ok(1.0))
+    found = autotune.best("forward", **change)
+    assert (found.answer, found.config["BLOCK_M"], found.ms, found.found) == ("nearest", 16, None, FORWARD)
+    assert found.sure == "plausible: timed for a problem of the same lengths, of another mask, layout or dtype"
 
 
 def test_a_nearer_problem_whose_configuration_does_not_fit_is_passed_over(

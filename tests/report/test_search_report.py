@@ -51,7 +51,7 @@ def result() -> SearchResult:
     table = (ranked(0.5, M=32, N=64), ranked(0.8, M=64, N=64))
     return SearchResult(
         problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=SMALL, best=table[0],
-        table=table, trials=9, resumed=4, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
+        table=table, trials=9, resumed=4, new=5, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
         messages={Outcome.WRONG_RESULT: "tiled M=1: out: error 3"}, space_size=1234, asked=12, duplicates=3,
         seconds=75.2, build_seconds=20.0, device_seconds=30.0, stopped="timeout", database="here.db",
     )  # fmt: skip
@@ -76,7 +76,7 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
         "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
         "1,234 valid configurations"
     )
-    free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
+    free = replace(result(), resumed=0, new=9, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
     assert list(summary_lines(free))[1] == (
         "9 trials (ok 9, infeasible 3) in 1:15: the time is up; "
         "1,234 valid configurations (3 proposals outside them ruled out unbuilt)"
