@@ -80,13 +80,13 @@ class Kernel:
     @property
     def _artifact(self) -> Artifact:
         spec, cache = self._device.identity.spec, BuildCache()
-        if self._device.identity.kind == "cuda":
-            from autotune.compilers.nvcc import build_cubin
+        if self._device.identity.estimates:
+            from autotune.emulator.building import build_emulator
 
-            return build_cubin(self.best.source, spec.arch, cache)
-        from autotune.emulator.building import build_emulator
+            return build_emulator(self.best.source, cache)
+        from autotune.compilers.nvcc import build_cubin
 
-        return build_emulator(self.best.source, cache)
+        return build_cubin(self.best.source, spec.arch, cache)
 
     def _check_names(self, arrays: Mapping[str, Any]) -> None:
         unknown = sorted(arrays.keys() - self._tensors.keys())
@@ -169,16 +169,18 @@ def kernel(
     Raises:
         AutotuneError: as `autotune.best`; DeviceMissing for `cuda` without a GPU or PyCUDA.
     """
-    from autotune.devices.factory import CpuOpener, CudaOpener
+    from autotune.devices.factory import CpuOpener, choose_device
+    from autotune.gpus.identity import DEVICES
     from autotune.gpus.present import present_gpu
 
-    if device not in (None, "cuda", "cpu"):
-        raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
+    kinds = [kind for kind, known in DEVICES.items() if known.opener]
+    if device is not None and device not in kinds:
+        raise UsageError(f"device={device!r}: a kernel runs on {' or '.join(map(repr, kinds))}")
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
     found = best(
         op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
     )
-    opener = CudaOpener() if chosen == "cuda" else CpuOpener(found.device)
+    opener = CpuOpener(found.device) if chosen == "cpu" else choose_device(chosen)
     return Kernel(found, opener.open())
 
 

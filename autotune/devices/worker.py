@@ -18,6 +18,7 @@ from autotune.core.outcome import Outcome
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
+from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
 
@@ -49,7 +50,7 @@ class _Server:
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
         verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
-        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
+        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and DEVICES[self.device.identity.kind].dies
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:

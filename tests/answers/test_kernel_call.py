@@ -53,9 +53,9 @@ def test_wrong_calls(tmp_path: Path) -> None:
         kernel(**{**inputs, "k": inputs["k"].astype(np.float64)})
 
 
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
         autotune.kernel(op="forward", device="tpu")
     monkeypatch.setattr("autotune.gpus.present.present_gpu", lambda index=0: None)
     with pytest.raises(DeviceMissing):
-        autotune.kernel(op="forward", device="cuda")
+        autotune.kernel(op="forward", device="cuda", db=tmp_path / "none.db")
