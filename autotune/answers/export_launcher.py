@@ -62,6 +62,7 @@ class LaunchCode:
     kernel: str
     grid: str
     block: str
+    cluster: tuple[str, ...]  # none: blocks on their own
     smem: str
     raises_limit: bool
     arguments: tuple[str, ...]
@@ -157,6 +158,9 @@ class Launcher:
             kernel=step.kernel,
             grid=self._sizes(step.grid),
             block=self._sizes(step.block),
+            cluster=tuple(text(self._cpp(size)) for size in (*step.cluster, Expression("1"), Expression("1"))[:3])
+            if step.cluster
+            else (),
             smem=text(smem),
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),

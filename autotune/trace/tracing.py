@@ -122,7 +122,7 @@ class _Run:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
         arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
+        return self.loaded.launch(step, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
         stats, totals = self.loaded.stats(), self.loaded.totals()

@@ -41,10 +41,12 @@ class SmallKernel:
         *,
         threads: int | tuple[int, int, int] = 32,
         blocks: tuple[int, int, int] = (1, 1, 1),
+        cluster: tuple[int, int, int] = (1, 1, 1),
         smem: int = 0,
         maps: Sequence[TensorMapArg] = (),
     ) -> None:
         self.body, self.cache, self.blocks, self.smem, self.maps = body, cache, blocks, smem, tuple(maps)
+        self.cluster = cluster
         self.threads = (threads, 1, 1) if isinstance(threads, int) else threads
 
     def __call__(self, **buffers: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -72,7 +74,7 @@ class SmallKernel:
         buffers = tuple(Buffer(name, _NAMES[array.dtype], array.size, "output") for name, array in flat.items())
         pointers = (PointerArg(buffer.name, buffer.name, 0, buffer.dtype, "output") for buffer in buffers)
         args: tuple[Arg, ...] = (*pointers, *self.maps)
-        return LaunchPlan(buffers, (Launch("test", self.blocks, self.threads, self.smem, args),))
+        return LaunchPlan(buffers, (Launch("test", self.blocks, self.threads, self.smem, args, self.cluster),))
 
     def _source(self, plan: LaunchPlan) -> KernelSource:
         includes = collect_includes(self.body, (resource_root("templates"),), "a test's kernel")

@@ -1,4 +1,4 @@
-"""The bare product of tf32 operands."""
+"""The bare product of tf32 operands, `common/ptx/mma_tf32.cuh`: what the hardware sees of them, and of their sums."""
 
 import numpy as np
 

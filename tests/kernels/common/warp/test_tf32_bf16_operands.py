@@ -1,4 +1,7 @@
-"""Operands in two parts, the small ones in bf16: products of them are as good to twelve units in the last place."""
+"""Operands in two parts, the small ones in bf16: products of them are good to twelve units in the last place.
+
+They are those of `common/warp/tf32_bf16_operands.cuh`.
+"""
 
 import numpy as np
 import pytest
