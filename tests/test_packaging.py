@@ -19,7 +19,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (path,) = folder.glob("autotune-*.whl")
+    (path,) = folder.glob("autotune_kernels-*.whl")
     return path
 
 

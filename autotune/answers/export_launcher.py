@@ -254,7 +254,8 @@ class Launcher:
 
     @cached_property
     def _tensors(self) -> dict[str, TensorSpec]:
-        return {tensor.name: tensor for tensor in self._op.tensors(self._problem)}
+        first = set(self._op.in_place(self._problem).values())  # the caller's own tensor holds what it begins with
+        return {tensor.name: tensor for tensor in self._op.tensors(self._problem) if tensor.name not in first}
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

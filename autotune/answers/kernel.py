@@ -22,6 +22,7 @@ from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.values import Value
 from autotune.devices.protocol import Device, Program
+from autotune.families.user_functions import Function, Named
 from autotune.ops.expected import tensor_view
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
@@ -38,11 +39,12 @@ class Kernel:
         self._device = device
         self._op: Op = get_op(found.problem.op)
         self._tensors = {tensor.name: tensor for tensor in self._op.tensors(found.problem)}
+        self._begins = {n: self._tensors.pop(first) for n, first in self._op.in_place(found.problem).items()}
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the arguments, each of the logical shape that `shape` gives."""
-        return tuple(name for name, tensor in self._tensors.items() if tensor.role == "input")
+        return tuple(n for n, tensor in self._tensors.items() if tensor.role == "input" or n in self._begins)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -56,7 +58,8 @@ class Kernel:
         """The outputs by name.
 
         Args:
-            arrays: every input by name, in its logical shape and dtype; outputs too, to be written in place.
+            arrays: every input by name, in its logical shape and dtype; outputs too, to be written in place. What the
+                kernel changes in place is both.
 
         Raises:
             UsageError: a missing or unknown name, a wrong shape or dtype, arrays of both kinds.
@@ -102,10 +105,10 @@ class Kernel:
             b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in self._plan.buffers if b.role != "workspace"
         }
         for name in self.inputs:
-            tensor = self._tensors[name]
+            tensor = self._begins.get(name, self._tensors[name])
             view = tensor_view(images[tensor.storage], tensor)
             view[...] = _checked(np.asarray(arrays[name]), tensor)
-        for tensor in self._tensors.values():
+        for tensor in (*self._tensors.values(), *self._begins.values()):
             self._device.upload(tensor.storage, images[tensor.storage])
         self._device.run(self._program, self._plan)
         return {name: self._fetch(self._tensors[name], arrays.get(name)) for name in self.outputs}
@@ -151,7 +154,8 @@ def kernel(
     device: str | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Kernel:
@@ -162,7 +166,8 @@ def kernel(
         device: `cuda` or `cpu` (the emulator); by default the GPU where there is one.
         db: path or URL of the database.
         template: a family of one's own.
-        reference: the op's reference, where `template` declares its own op.
+        reference: the op's reference, where `template` declares its own op and does not name it.
+        inputs: the function that makes its inputs for a search, likewise.
         full_precision: as for `autotune.best`.
         fields: of the problem.
 
@@ -178,8 +183,9 @@ def kernel(
         raise UsageError(f"device={device!r}: a kernel runs on {' or '.join(map(repr, kinds))}")
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
     found = best(
-        op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
-    )
+        op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+        full_precision=full_precision, **fields,
+    )  # fmt: skip
     opener = CpuOpener(found.device) if chosen == "cpu" else choose_device(chosen)
     return Kernel(found, opener.open())
 

@@ -30,6 +30,7 @@ from autotune.families.catalogue import Families
 from autotune.families.op_ref import load_own
 from autotune.families.space import Space
 from autotune.families.starts import Start
+from autotune.families.user_functions import Function, Named, named
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
@@ -55,7 +56,8 @@ def best(
     device: str | DeviceSpec | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Best:
@@ -68,7 +70,9 @@ def best(
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
-        reference: the op's reference, `module:function`, where `template` declares its own op.
+        reference: the op's reference, a function or `module:function`, where `template` declares its own op and does
+            not name it.
+        inputs: the function that makes its inputs, likewise.
         full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
@@ -90,7 +94,7 @@ def best(
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    families, name = _families(op, template, reference)
+    families, name = _families(op, template, named(reference), named(inputs, "inputs"))
     families = families.full_precision() if full_precision else families
     finder = _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
     answer = finder.exact() or finder.fitting() or finder.default()
@@ -120,7 +124,9 @@ def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
         pass
 
 
-def _families(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Families, str]:
+def _families(
+    op: str | None, template: str | Path | None, reference: Named | None, inputs: Named | None
+) -> tuple[Families, str]:
     """What may answer, and for which op."""
     if template is None or not templates.names_file(str(template)):
         name = get_op(op or "forward").name  # before it is taken for the name of a folder
@@ -131,7 +137,7 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
     computed = templates.load_template(path).op
     if op not in {None, computed}:
         raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
-    own = load_own(path, reference)
+    own = load_own(path, reference, inputs)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 

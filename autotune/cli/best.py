@@ -50,6 +50,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         db=db,
         template=template,
         reference=reference,
+        inputs=None,
         full_precision=full_precision,
         **asked.values(),
     )

@@ -26,9 +26,9 @@ def command(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option("--template", help="A shipped family by name, or a file of your own [default: the winner's]."),
     ] = None,
-    set_param: Annotated[
+    param: Annotated[
         list[str] | None,
-        typer.Option("--set-param", metavar="NAME=VALUE", help="A parameter, where it differs from the best known."),
+        typer.Option("--param", metavar="NAME=VALUE", help="A parameter, where it differs from the best known."),
     ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", help="module:function of your op; not needed for a check.")
@@ -67,14 +67,14 @@ def command(  # noqa: PLR0913 - one parameter an option
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
         "limit_s": limit_s, **asked.values(),
     }  # fmt: skip
-    if every and set_param:
-        raise UsageError("--set-param names one configuration and --all takes every one: give one of the two")
+    if every and param:
+        raise UsageError("--param names one configuration and --all takes every one: give one of the two")
     if limit is not None and not every:
         raise UsageError(f"--limit {limit} says how many configurations --all takes at most: add --all")
     if every:
         ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
     else:
-        pairs = [options.split_setting(text, "--set-param") for text in set_param or ()]
+        pairs = [options.split_setting(text, "--param") for text in param or ()]
         params = {name: options.parse_value(value) for name, value in pairs}
         ok = _check_one(op, {"params": params, "hints": hints, "estimate": estimate, **common}, as_json)
     if not ok:
@@ -156,15 +156,16 @@ def _print(checked: "Checked") -> None:
         typer.echo()
     print_table(checks.KERNEL_COLUMNS, checks.kernel_rows(checked))
     source = checked.source.code.splitlines() if checked.source else []
+    lines = checked.lines
+    of = f"lines of {lines.name}" if any(lines.lines) else "lines of the rendered source"
     for kernel in checked.trace.kernels:
         typer.echo()
-        print_table(
-            checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, memory, traced blocks"
-        )
-        work = list(checks.work_rows(kernel, source))
+        title = f"{kernel.kernel}, memory, traced blocks, {of}"
+        print_table(checks.LINE_COLUMNS, checks.line_rows(kernel, source, lines), title=title)
+        work = list(checks.work_rows(kernel, source, lines))
         if work:
             typer.echo()
-            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks")
+            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks, {of}")
     for hint in checked.hints:
         typer.echo(f"hint: {hint}")
 

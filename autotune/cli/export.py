@@ -43,7 +43,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from autotune.answers.export import export
 
     written = export(
-        op, output=output, main=main, device=device, db=db, template=template, reference=reference,
+        op, output=output, main=main, device=device, db=db, template=template, reference=reference, inputs=None,
         full_precision=full_precision, **asked.values(),
     )  # fmt: skip
     if as_json:

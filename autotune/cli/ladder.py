@@ -108,5 +108,5 @@ def _print(found: "Climb") -> None:
     for line in shared_lines(found):
         typer.echo(line)
     if found.ladder.reference:
-        typer.echo(found.ladder.reference)
+        typer.echo(found.ladder.reference_for(found.problem))
     typer.echo(f"recorded in {found.database}")

@@ -41,7 +41,6 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         help="Generate, check, time and search CUDA attention kernels.",
         epilog=_EPILOG,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode="markdown",  # not "rich", which swallows [default: …] as a tag
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

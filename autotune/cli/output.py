@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +12,7 @@ from autotune.store.plain import dumps
 DbOption = Annotated[
     str | None, typer.Option("--db", help="Database: a path or SQLAlchemy URL [default: AUTOTUNE_DB, else the user's].")
 ]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print comma-separated values, a column a field and parameter.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -22,8 +23,20 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(json.loads(dumps(data)), indent=2))
 
 
+def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
+    """Comma-separated values with a heading; columns are the names of all rows, in the order of their appearance."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    typer.echo(text.getvalue(), nl=False)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A table on stdout, as `autotune.report.table` makes it; cut to the terminal's width, never when piped."""
+    """A table on stdout, as `autotune.report.table` makes it; folded to the terminal's width, never when piped."""
     from autotune.report.table import table_lines
 
     terminal = sys.stdout.isatty()

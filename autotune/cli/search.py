@@ -113,7 +113,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """Search for the fastest kernel: generate, build, verify and time candidates; record them all; name the winner.
 
     Any field of the problem may be a list (--T 512,1024): one search for each combination. Ctrl-C finishes with
-    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: no candidate was right.
+    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: there is no winner.
     """
     from autotune.report.progress import ProgressDisplay
     from autotune.report.results import Asked
@@ -157,6 +157,8 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
         found += [{"problem": problem.to_json(), "best": None, "stopped": "not reached"} for problem in missed]
         print_json(found[0] if len(problems) == 1 else found)
     else:
+        if len(results) > 1:
+            print_sweep(results)
         for problem in missed:
             typer.echo(f"not reached: {problem}")
     if missed or results[-1].stopped == "interrupted":
@@ -164,11 +166,22 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
     return 0 if all(result.best is not None for result in results) else 3
 
 
+def print_sweep(results: "Sequence[SearchResult]") -> None:
+    """The winners of several problems, a row each."""
+    from autotune.report.results import sweep_columns, sweep_rows, sweep_shared
+
+    typer.echo()
+    for line in sweep_shared(results):
+        typer.echo(line)
+    print_table(sweep_columns(results), sweep_rows(results))
+
+
 def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.ops.registry import get_op
     from autotune.report.results import (
         best_lines,
         next_command,
+        no_winner,
         other_answer,
         shared_lines,
         summary_lines,
@@ -176,10 +189,10 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
         table_rows,
     )
 
-    for line in summary_lines(result):
+    for line in summary_lines(result, asked):
         typer.echo(line)
     if result.best is None:
-        typer.echo("no candidate was right and ran: there is no winner")
+        typer.echo(no_winner(result))
         return
     typer.echo()
     print_table(table_columns(result), table_rows(result))

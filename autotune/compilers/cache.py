@@ -22,10 +22,9 @@ from typing import Any, Literal
 from autotune.compilers.artifact import Artifact, KernelReport
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
 from autotune.core.settings import cache_folder
-from autotune.families.source import KernelSource
+from autotune.families.source import SOURCE_NAME, KernelSource
 
 _RECORD = "artifact.json"
-SOURCE_NAME = "kernel.cu"
 _ATTEMPTS = 3
 
 _HEARD = (

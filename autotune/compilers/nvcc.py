@@ -1,15 +1,17 @@
 """Cubins: a rendered source compiled by nvcc for one architecture."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.ptxas import parse_ptxas
 from autotune.compilers.running import compile_source
 from autotune.compilers.toolchain import Compiler, find_nvcc
-from autotune.families.source import NVCC_FLAGS, KernelSource
+from autotune.families.flags import merged
+from autotune.families.source import NVCC_FLAGS, SOURCE_NAME, KernelSource
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 """What every template is compiled for in the tests."""
@@ -20,7 +22,7 @@ FLAGS = (
     *NVCC_FLAGS, "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-fmad=true",
     "-Xptxas", "-v", "-I", ".",
 )  # fmt: skip
-"""Options of every cubin, beside `-cubin -arch=…`."""
+"""Options of every cubin, beside `-cubin -arch=…` and a template's own."""
 
 _CUBIN = "kernel.cubin"
 
@@ -45,12 +47,13 @@ def build_cubin(source: KernelSource, arch: str, cache: BuildCache, *, timeout_s
         BuildError: there is no compiler, it does not know the architecture, or it could not run.
     """
     nvcc = find_nvcc(arch)
-    recipe = Recipe("cubin", source, str(nvcc), arch, FLAGS)
-    return cache.build(recipe, lambda folder: _compile(nvcc, arch, folder, timeout_s))
+    flags = merged(FLAGS, source.flags)
+    recipe = Recipe("cubin", source, str(nvcc), arch, flags)
+    return cache.build(recipe, lambda folder: _compile(nvcc, arch, flags, folder, timeout_s))
 
 
-def _compile(nvcc: Compiler, arch: str, folder: Path, timeout_s: float) -> Built:
-    command = [str(nvcc.path.absolute()), "-cubin", f"-arch={arch}", *FLAGS, "-o", _CUBIN, SOURCE_NAME]
+def _compile(nvcc: Compiler, arch: str, flags: Sequence[str], folder: Path, timeout_s: float) -> Built:
+    command = [str(nvcc.path.absolute()), "-cubin", f"-arch={arch}", *flags, "-o", _CUBIN, SOURCE_NAME]
     output = compile_source(str(nvcc), command, folder, timeout_s, first_errors, target=f" for {arch}")
     return Built(_CUBIN, parse_ptxas(output))
 

@@ -14,6 +14,10 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
 
 Role = Literal["input", "output", "workspace"]
+
+BEFORE = " (before)"
+"""Behind the name of a tensor that kernels change in place: the tensor that holds what it begins with."""
+
 Dim3 = tuple[int, int, int]
 
 
@@ -74,10 +78,10 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ScalarArg:
-    """An `int`, `long long` or `float` by value; `name` is its expression in the front matter."""
+    """An `int`, `long long`, `float` or `double` by value; `name` is its expression in the front matter."""
 
     name: str
-    ctype: Literal["int", "long long", "float"]
+    ctype: Literal["int", "long long", "float", "double"]
     value: int | float
 
 
@@ -175,11 +179,16 @@ Step = Zero | Launch
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows."""
+    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows.
+
+    `restores`: buffers, each with another one whose content it has when the steps begin: what kernels change in place.
+    Devices see to it before each run, out of the time.
+    """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     arithmetic: str = FULL
+    restores: tuple[tuple[str, str], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -191,7 +200,7 @@ class LaunchPlan:
         return tuple(dict.fromkeys(launch.kernel for launch in self.launches))
 
 
-_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f"}
+_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f", "double": "d"}
 
 
 def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:

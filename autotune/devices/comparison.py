@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.measurement import OutputCheck, Verification
-from autotune.ops.expected import Bound
+from autotune.ops.op import Bound
 
 
 def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound: Bound) -> OutputCheck:

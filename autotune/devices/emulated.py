@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
@@ -119,6 +120,8 @@ class CpuDevice:
             raise LaunchError(f"{type(program).__name__} is not a program of this device")
         program.binary.order(program.runs)
         program.runs += 1
+        for name, before in plan.restores:
+            self._held(name)[1].array(np.dtype(np.uint8))[:] = self._held(before)[1].array(np.dtype(np.uint8))
         for step in plan.steps:
             if isinstance(step, Zero):
                 self._held(step.buffer)[1].fill(0)
@@ -126,7 +129,7 @@ class CpuDevice:
                 self._launch(program.binary, step)
 
     def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
-        """How long the emulated run takes. Says nothing about a GPU, and is labelled so.
+        """How long the emulated run takes, restoring what is changed in place included. Says nothing about a GPU.
 
         Raises:
             LaunchError: a step failed.

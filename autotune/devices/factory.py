@@ -7,6 +7,7 @@ from typing import Protocol, Self
 
 from autotune.core import settings
 from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.extras import install
 from autotune.devices.protocol import Device
 from autotune.gpus.identity import DEVICES, DeviceName, parse_device
 from autotune.gpus.known import gpu
@@ -64,7 +65,7 @@ class CudaOpener(DeviceOpener):
                 f"no NVIDIA GPU {name.index} here; --device cpu uses the emulator, with estimates for --target"
             )
         if not has_pycuda():
-            raise DeviceMissing("PyCUDA is not installed: pip install 'autotune[gpu]', or use --device cpu")
+            raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}, or use --device cpu")
         return cls(name.index)
 
     def open(self) -> Device:

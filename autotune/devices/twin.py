@@ -37,6 +37,7 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...]) -> Twin | None:
     if sum(buffer.nbytes for buffer in owned) > LARGEST_BYTES:
         return None
     fixed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, PointerArg)}
+    fixed |= {name for pair in plan.restores for name in pair}  # they are copied as they lie
     viewed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, ViewArg | TensorMapArg)}
     placed: list[TensorSpec] = []
     for number, storage in enumerate(dict.fromkeys(tensor.storage for tensor in tensors), 1):
@@ -50,7 +51,8 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...]) -> Twin | None:
     names = {buffer.name: _other(buffer.name) for buffer in owned}
     steps = tuple(_step(step, renamed, names) for step in plan.steps)
     moved = any(renamed[tensor.name].strides != tensor.strides for tensor in tensors)
-    return Twin(LaunchPlan(buffers, steps, plan.arithmetic), tuple(renamed[t.name] for t in tensors), moved)
+    restores = tuple((names[buffer], names[before]) for buffer, before in plan.restores)
+    return Twin(LaunchPlan(buffers, steps, plan.arithmetic, restores), tuple(renamed[t.name] for t in tensors), moved)
 
 
 def _other(storage: str) -> str:

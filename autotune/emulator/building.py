@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
-from autotune.families.source import KernelSource
+from autotune.families.flags import for_hosts
+from autotune.families.source import SOURCE_NAME, KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
@@ -41,9 +42,8 @@ def build_emulator(
     """
     support = emulator_support(cache.root, traced)
     kernels = source.plan.kernels
-    recipe = Recipe(
-        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, arch, *kernels)
-    )
+    flags = (*support.flags, *for_hosts(source.flags))
+    recipe = Recipe("emulator", source, str(support.compiler), platform.machine(), flags, (support.key, arch, *kernels))
     return cache.build(recipe, lambda folder: _compile(support, source, arch, folder, timeout_s))
 
 
@@ -55,7 +55,7 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     table = kernel_table(source.plan.kernels, alignment)
     code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
-    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    command = [*support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY), *for_hosts(source.flags)]
     compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
     return Built(_BINARY, ())

@@ -32,7 +32,7 @@ def next_pow2(n: int) -> int:
 
 
 def sizeof(dtype: str) -> int:
-    """Bytes of one element of `fp16`, `bf16`, `fp32`, `fp64` or `int32`.
+    """Bytes of one element of a dtype, such as `fp16`, `fp32` or `int8`.
 
     Raises:
         ValueError: another name.

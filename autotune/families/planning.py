@@ -54,7 +54,8 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             steps.append(_launch(step, namespace, arguments))
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
-    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
+    restores = tuple((tensors[n].storage, tensors[before].storage) for n, before in op.in_place(problem).items())
+    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic, restores)
 
 
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:

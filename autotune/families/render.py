@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from jinja2 import Template as JinjaTemplate
+from jinja2 import TemplateError as JinjaError
 from jinja2 import TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 
@@ -14,6 +16,7 @@ from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
 from autotune.families.expressions import CUDA_TEXT
+from autotune.families.flags import checked, merged
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -42,11 +45,19 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
     body = _body(template, {**namespace, "ctype": DTYPES[problem.dtype].ctype})
+    flags = _flags(template, namespace)
     with template.named_errors():
         planned = make_plan(template, get_op(problem.op), problem, namespace)
     plan = agreed(str(template.path), body, template.includes, planned)
-    source = KernelSource(candidate, problem, "", body, template.includes, plan)
-    return KernelSource(candidate, problem, _header(template, source, spec), body, template.includes, plan)
+    source = KernelSource(candidate, problem, "", body, template.includes, plan, flags)
+    return replace(source, header=_header(template, source, spec))
+
+
+def _flags(template: Template, namespace: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return checked([CUDA_TEXT.from_string(flag).render(namespace) for flag in template.front.flags])
+    except (JinjaError, TemplateError) as error:
+        raise TemplateError(f"{template.path}: flags: {error}") from error
 
 
 def _body(template: Template, namespace: Mapping[str, Any]) -> str:
@@ -67,10 +78,11 @@ def _header(template: Template, source: KernelSource, spec: DeviceSpec) -> str:
     """The comment at the top of a rendered file."""
     fields = " ".join(source.problem.key.split(" ")[1:])
     config = " ".join(source.candidate.key.split(" ")[1:])
+    options = " ".join(merged(NVCC_FLAGS, source.flags))
     return (
         f"// autotune: {template.op}/{template.name}: {template.front.summary}\n"
         f"// problem:       {fields}\n"
         f"// configuration: {config or 'none'}\n"
-        f"// compile:       nvcc {' '.join(NVCC_FLAGS)} -arch={spec.arch} -I templates -cubin <this file>\n"
+        f"// compile:       nvcc {options} -arch={spec.arch} -I templates -cubin <this file>\n"
         f"// hash:          {source.hash}\n\n"
     )

@@ -87,6 +87,22 @@ class StoredSearch:
 
 
 @dataclass(frozen=True)
+class SearchSummary:
+    """A search and what it came to: its own trials by outcome, the fastest right one, and the how-manieth that was."""
+
+    search: StoredSearch
+    outcomes: Mapping[str, int]
+    best_ms: float | None = None
+    kind: TimingKind | None = None
+    best_at: int | None = None
+
+    @property
+    def trials(self) -> int:
+        """Trials of every outcome; those that other searches had made already are not among them."""
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True)
 class Owner:
     """Who claims candidates: one worker process of one search. For `place` and `started`: `core.whereabouts`."""
 

@@ -29,6 +29,7 @@ from autotune.store.records import (
     Owner,
     ProblemSummary,
     SearchState,
+    SearchSummary,
     Stage,
     StandingClaim,
     StoredMeasurement,
@@ -209,11 +210,18 @@ class Store:
         template: str | None = None,
         outcome: Outcome | None = None,
         source_hash: str | None = None,
+        problems: Sequence[str] | None = None,
         limit: int = 50,
         fastest: bool = False,
     ) -> list[StoredMeasurement]:
-        """The newest records, newest first; or the fastest of those with a time, fastest first."""
-        where = {"op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash}
+        """The newest records, newest first; or the fastest of those with a time, fastest first.
+
+        `problems`: of these alone, by their keys.
+        """
+        where = {
+            "op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash,
+            "problems": problems,
+        }  # fmt: skip
         return self.look(lambda session: (queries.fastest if fastest else queries.newest)(session, where, limit))
 
     def history(self, measurement_id: int) -> list[StoredMeasurement]:
@@ -306,6 +314,10 @@ class Store:
     def problems(self, *, op: str | None = None) -> list[ProblemSummary]:
         """Every problem on every device it was tried on."""
         return self.look(lambda session: queries.problems(session, op))
+
+    def searches(self) -> list[SearchSummary]:
+        """Every search, oldest first, with what it came to."""
+        return self.look(queries.searches)
 
     def devices(self) -> list[DeviceSummary]:
         return self.look(queries.devices)

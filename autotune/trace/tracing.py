@@ -83,10 +83,13 @@ class _Run:
     ) -> None:
         self._plan = plan
         self._artifact = artifact
-        self._memory = {buffer.name: _filled(buffer, images.get(buffer.name)) for buffer in plan.buffers}
+        begin = {**images, **{name: images[before] for name, before in plan.restores if before in images}}
+        self._memory = {buffer.name: _filled(buffer, begin.get(buffer.name)) for buffer in plan.buffers}
         self._covered = {buffer.name: _covered(buffer, tensors) for buffer in plan.buffers}
         self._lines = Lines(artifact.path)
         self.loaded = TracedLibrary(artifact.path, [self._place(buffer) for buffer in plan.buffers])
+        for name, _ in plan.restores:
+            self._set_written(name)
 
     def trace(self, blocks: int | None, threads: int, arithmetic: bool, started: float) -> Trace:
         kernels: list[KernelTrace] = []
@@ -116,6 +119,9 @@ class _Run:
 
     def _zero(self, name: str) -> None:
         self._memory[name].fill(0)
+        self._set_written(name)
+
+    def _set_written(self, name: str) -> None:
         self.loaded.set_written([buffer.name for buffer in self._plan.buffers].index(name))
 
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:

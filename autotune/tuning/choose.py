@@ -1,6 +1,6 @@
 """From what a user asks for to an op, a problem and families."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from autotune.families.catalogue import of_full_precision
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
+from autotune.families.user_functions import Named
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.op import Op
 from autotune.tuning.joint_space import Families, Family
@@ -34,15 +35,17 @@ class Subject:
 
 
 def choose_subject(
-    op: str | None, templates: Sequence[str] = (), reference: str | None = None, *, full_precision: bool = False
-) -> Subject:
+    op: str | None, templates: Sequence[str] = (), reference: Named | None = None, *, inputs: Named | None = None,
+    full_precision: bool = False,
+) -> Subject:  # fmt: skip
     """The op and its families; a template given as a file may bring an op of its own.
 
     Args:
         op: its name; None takes that of the first template file.
         templates: names of built-in families, or paths of `.cu.j2` files; by default the built-in families that are
             not historical.
-        reference: `module:function`, the CPU reference of a user's own op.
+        reference: the CPU reference of a user's own op, where its template does not name it.
+        inputs: the function that makes its inputs, likewise.
         full_precision: only families whose products are those of the dtype's elements.
 
     Raises:
@@ -56,9 +59,10 @@ def choose_subject(
         raise UsageError("nothing to search for: give --op, or --template with a file of your own")
     if any(other != name for other in names):
         raise UsageError(f"op {name!r} was asked for, but a template given is for {', '.join(names)}")
-    if reference is not None and not files:
-        raise UsageError("--reference goes with a template file of your own: --template my.cu.j2")
-    source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
+    for option, function in (("--reference", reference), ("inputs", inputs)):
+        if function is not None and not files:
+            raise UsageError(f"{option} goes with a template file of your own: --template my.cu.j2")
+    source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference, inputs)
     resolved = source.resolve()
     chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
     chosen = list(of_full_precision(chosen)) if full_precision else chosen
@@ -67,22 +71,6 @@ def choose_subject(
 
 def _usual(op: str) -> list[Template]:
     return [template for template in builtin_templates(op) if not template.front.historical]
-
-
-def reference_name(reference: str | Callable[..., object] | None) -> str | None:
-    """`module:function` of a function given as such or already by that name.
-
-    Raises:
-        UsageError: the function has no name that another process could import.
-    """
-    if reference is None or isinstance(reference, str):
-        return reference
-    name = getattr(reference, "__qualname__", "")
-    if reference.__module__ == "__main__" or not name.isidentifier():
-        raise UsageError(
-            "the reference must be a function at the top of a module file, so that the worker can import it"
-        )
-    return f"{reference.__module__}:{name}"
 
 
 def choose_families(templates: Sequence[Template], problem: Problem, spec: DeviceSpec) -> Families:

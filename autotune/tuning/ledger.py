@@ -94,13 +94,17 @@ class Ledger:
         timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]
         return sorted(timed, key=lambda entry: entry.rank)
 
-    def first_messages(self) -> dict[Outcome, str]:
-        """For each outcome other than `ok`, what the first such candidate said."""
-        messages: dict[Outcome, str] = {}
+    def firsts(self) -> dict[Outcome, Entry]:
+        """For each outcome other than `ok` the first such entry."""
+        firsts: dict[Outcome, Entry] = {}
         for entry in self._entries.values():
             if entry.measurement.outcome is not Outcome.OK:
-                messages.setdefault(entry.measurement.outcome, f"{entry.candidate}: {entry.measurement.message}")
-        return messages
+                firsts.setdefault(entry.measurement.outcome, entry)
+        return firsts
+
+    def first_messages(self) -> dict[Outcome, str]:
+        """What these said."""
+        return {o: f"{entry.candidate}: {entry.measurement.message}" for o, entry in self.firsts().items()}
 
 
 def is_time(ms: float) -> bool:

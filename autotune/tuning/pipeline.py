@@ -30,6 +30,7 @@ from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
 from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
@@ -184,7 +185,9 @@ class Pipeline:
         except FaultFound as error:
             return self._measurement(job, Verdict(Outcome.WRONG_RESULT, str(error), None, job.verification))
         except CompileError as error:
-            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
+            template = self._task.templates[job.source.candidate.template]
+            lines = template_lines(template, job.source, self._task.identity.spec)
+            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, lines.translated(str(error))))
 
     def _evaluate_built(self, job: Job, building: "Future[Artifact]") -> Measurement:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan

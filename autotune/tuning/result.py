@@ -1,7 +1,7 @@
 """What a search returns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.core.candidate import Candidate
@@ -73,6 +73,7 @@ class SearchResult:
     ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
     unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
+    firsts: Mapping[Outcome, Candidate] = field(default_factory=dict)  # those of `messages`
 
     def to_json(self) -> dict[str, Any]:
         return {

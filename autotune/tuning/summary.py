@@ -47,6 +47,7 @@ def summarise(
         new=engine.new,
         outcomes=dict(ledger.outcomes),
         messages=ledger.first_messages(),
+        firsts={outcome: entry.candidate for outcome, entry in ledger.firsts().items()},
         space_size=families.size,
         asked=engine.asked,
         duplicates=engine.duplicates,

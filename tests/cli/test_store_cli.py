@@ -1,5 +1,7 @@
 """The commands that read a database: `best`, `list`, `show` and `db`."""
 
+import csv
+import io
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from autotune.store.shipped import shipped_winners
 from tests.store.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
 
 FAMILY = builtin_templates("forward")[0].name
+OTHER = FORWARD.replace(T=64, T_kv=64)
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -46,6 +50,19 @@ def db(tmp_path: Path, nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -
         store.record(CPU_H200, FORWARD, candidate(2), SOURCE, ok(0.005, "estimated"))
         store.name_winner(3)
     return path
+
+
+@pytest.fixture
+def searched(db: Path) -> Path:
+    """With two searches of another problem: one of three trials, one that was worse."""
+    with open_store() as store:
+        for sampler, times in (("tpe", (4.0, 2.0, 3.0)), ("random", (8.0,))):
+            settings = {"templates": {"simt": "h"}, "sampler": sampler, "seed": 7}
+            search = store.start_search(H200, OTHER, settings, {})
+            for at, ms in enumerate(times):
+                store.record(H200, OTHER, candidate(at + 10 * len(times)), SOURCE, ok(ms), search.id)
+            store.end_search(search.id, "finished")
+    return db
 
 
 def call(capsys: Capture, *arguments: str) -> Any:
@@ -112,7 +129,7 @@ def test_best_refuses_what_makes_no_sense(db: Path, capsys: Capture) -> None:
 
 
 def test_lists(db: Path, capsys: Capture) -> None:
-    winners = call(capsys, "list", "winners")
+    winners = call(capsys, "list", "winners", "--own")
     assert [(row["id"], row["device"], row["kind"], row["ms"]) for row in winners] == [
         (4, "cpu:h200", "estimated", 0.005),
         (3, "h200", "measured", 0.015),
@@ -121,17 +138,17 @@ def test_lists(db: Path, capsys: Capture) -> None:
     assert [(row["id"], row["stage"], row["outcome"]) for row in trials] == [(3, "final", "ok"), (2, "trial", "ok")]
     assert [row["id"] for row in call(capsys, "list", "trials", "--outcome", "wrong_result")] == [1]
     (problem,) = call(capsys, "list", "problems", "--device", "h200")
-    assert (problem["problem"], problem["trials"], problem["ok"]) == (FORWARD.key, 2, 1)
+    assert (problem["problem"], problem["trials"], problem["ok"]) == (FORWARD.to_json(), 2, 1)
     assert (problem["measured ms"], problem["estimated ms"]) == (0.015, None)
     devices = call(capsys, "list", "devices")
     assert [(row["device"], row["trials"]) for row in devices] == [("cpu:h200", 1), ("h200", 2)]
 
 
-LISTS = ("problems", "winners", "trials", "devices", "gpus")
+LISTS = ("problems", "winners", "searches", "trials", "devices", "gpus")
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_every_list_honours_its_limit(what: str, db: Path, capsys: Capture) -> None:
+def test_every_list_honours_its_limit(what: str, searched: Path, capsys: Capture) -> None:
     assert len(call(capsys, "list", what)) > 1
     assert len(call(capsys, "list", what, "--limit", "1")) == 1
 
@@ -139,14 +156,16 @@ def test_every_list_honours_its_limit(what: str, db: Path, capsys: Capture) -> N
 @pytest.mark.parametrize(
     ("option", "takers"),
     [
-        (("--op", "forward"), "problems winners trials"),
-        (("--device", "h200"), "problems winners trials devices"),
+        (("--op", "forward"), "problems winners searches trials"),
+        (("--T", "64"), "problems winners searches trials"),
+        (("--device", "h200"), "problems winners searches trials devices"),
         (("--template", "simt"), "winners trials"),
         (("--outcome", "ok"), "trials"),
-        (("--sort", "ms"), "winners trials"),
+        (("--sort", "ms"), "winners searches trials"),
         (("--full-precision",), "winners"),
         (("--shipped",), "winners"),
-        (("--db", "a.db"), "problems winners trials devices"),
+        (("--own",), "winners"),
+        (("--db", "a.db"), "problems winners searches trials devices"),
     ],
 )
 def test_a_list_takes_an_option_or_refuses_it(
@@ -182,11 +201,12 @@ def test_winners_before_any_search_are_the_shipped_ones(
     assert "flash_tf32x3" not in {row["template"] for row in full}
     assert call(capsys, "list", "winners", "--device", "a100") == []
     assert "there is no database" in fails(capsys, 1, "list", "trials")
-    assert "give one of them" in fails(capsys, 2, "list", "winners", "--shipped", "--db", "a.db")
+    assert "give one" in fails(capsys, 2, "list", "winners", "--shipped", "--db", "a.db")
+    assert "there is no database" in fails(capsys, 1, "list", "winners", "--own")
 
 
 def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
-    assert run(["list"]) == 0
+    assert run(["list", "--own"]) == 0
     shared, heading, *rows = capsys.readouterr().out.splitlines()
     assert shared == f"all rows: problem {FORWARD.key}"
     assert heading.split() == ["id", "device", "template", "configuration", "stage", "outcome", "ms", "kind"]
@@ -213,12 +233,87 @@ def test_what_all_rows_have_in_common_is_said_once(db: Path, capsys: Capture) ->
     assert FORWARD.replace(T=2048).key in capsys.readouterr().out.splitlines()[1]
 
 
+def test_searches_beside_one_another(searched: Path, capsys: Capture) -> None:
+    good, bad = call(capsys, "list", "searches", "--T", "64")
+    assert (good["sampler"], good["seed"], good["state"], good["trials"], good["ok"]) == ("tpe", 7, "finished", 3, 3)
+    assert (good["best ms"], good["kind"], good["at trial"], good["x best"]) == (2.0, "measured", 2, 1.0)
+    assert (bad["best ms"], bad["at trial"], bad["x best"]) == (8.0, 1, 4.0)
+    assert good["problem"] == OTHER.to_json()
+    assert [row["id"] for row in call(capsys, "list", "searches", "--sort", "new")] == [2, 1]
+    assert call(capsys, "list", "searches", "--T", "65") == []
+    assert run(["list", "searches"]) == 0
+    heading, first, _ = capsys.readouterr().out.splitlines()
+    assert heading.split()[-8:] == ["trials", "ok", "best", "ms", "kind", "at", "trial", "x", "best", "begun"][-8:]
+    assert first.split()[0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        (("--T", "64"), [8, 7, 6, 5]),
+        (("--T", "64,1024", "--limit", "5"), [8, 7, 6, 5, 4]),
+        (("--T", "1024", "--device", "h200"), [3, 2, 1]),
+        (("--causal", "--T", "1024"), [4, 3, 2, 1]),
+        (("--no-causal",), []),
+        (("--set", "dtype=bf16"), []),
+        (("--dtype", "fp16", "--T-kv", "64", "--sort", "ms"), [6, 7, 5, 8]),
+    ],
+)
+def test_trials_of_some_problems(filters: tuple[str, ...], ids: list[int], searched: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "trials", *filters)] == ids
+
+
+def test_fields_filter_every_list_of_problems(searched: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--T", "1024")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--T", "64")] == [6]
+    assert call(capsys, "list", "winners", "--own", "--T", "63") == []
+    (problem,) = call(capsys, "list", "problems", "--T", "64")
+    assert (problem["problem"]["T"], problem["trials"]) == (64, 4)
+    shipped = call(capsys, "list", "winners", "--shipped", "--T", "1024", "--HS", "64", "--op", "backward")
+    assert {(row["problem"]["T"], row["problem"]["HS"], row["problem"]["op"]) for row in shipped} == {
+        (1024, 64, "backward")
+    }
+
+
+def test_winners_are_yours_and_then_those_that_come_with_the_package(db: Path, capsys: Capture) -> None:
+    rows = call(capsys, "list", "winners")
+    assert [(row["id"], row["origin"]) for row in rows[:3]] == [(4, "own"), (3, "own"), (None, "shipped")]
+    assert len(rows) == 2 + len(shipped_winners())
+    assert run(["list", "--op", "forward", "--T", "1024", "--HS", "64"]) == 0
+    heading = next(line for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("id"))
+    assert heading.split()[:2] == ["id", "origin"]
+
+
+def test_json_has_objects_and_where_a_record_is_from(searched: Path, capsys: Capture) -> None:
+    newest, *_ = call(capsys, "list", "trials")
+    assert newest["config"] == candidate(10).config
+    assert newest["problem"] == OTHER.to_json()
+    assert (newest["search"], newest["origin"], newest["stage"]) == (2, "own", "trial")
+    assert newest["date"].startswith("20")
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_lists_for_spreadsheets(what: str, searched: Path, capsys: Capture) -> None:
+    rows = call(capsys, "list", what, "--limit", "3")
+    assert run(["list", what, "--csv", "--limit", "3"]) == 0
+    read = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(read) == len(rows)
+    for text, row in zip(read, rows, strict=True):
+        for name, value in {**row.get("problem", {}), **row}.items():
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                assert text[name] == str(value)
+        for name, value in row.get("config", {}).items():
+            assert text[f"config.{name}"] == str(value)
+    assert "give one of them" in fails(capsys, 2, "list", what, "--csv", "--json")
+
+
 def test_lists_by_time_template_and_outcome(db: Path, capsys: Capture) -> None:
     assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms")] == [4, 2, 3]
     assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms", "--device", "h200")] == [2, 3]
     assert [row["id"] for row in call(capsys, "list", "trials", "--template", candidate(1).template)] == [4, 1]
-    assert [row["id"] for row in call(capsys, "list", "winners", "--sort", "new")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--sort", "new")] == [4, 3]
     assert [row["id"] for row in call(capsys, "list", "winners", "--template", candidate(1).template)] == [4]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--db", str(db))] == [4, 3]
     (row,) = call(capsys, "list", "trials", "--outcome", "wrong_result")
     assert row["message"] == wrong().message
     assert run(["list", "trials", "--outcome", "wrong_result"]) == 0

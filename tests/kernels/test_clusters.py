@@ -70,7 +70,7 @@ def test_wrong_clusters(old: str, new: str, said: str, tmp_path: Path) -> None:
 def test_a_gpu_without_clusters_refuses_them(cache: BuildCache, tmp_path: Path) -> None:
     family, a100 = changed(tmp_path, 'arch     = "sm_90"', ""), gpu("a100")
     source = render(family, PROBLEM, {"CLUSTER": 2}, a100)
-    with pytest.raises(LaunchError, match="permute_heads is launched in clusters; NVIDIA A100.* has none"):
+    with pytest.raises(LaunchError, match=r"permute_heads is launched in clusters; NVIDIA A100.* has none"):
         CpuDevice(a100).load(build_emulator(source, cache), source.plan)
 
 

@@ -56,7 +56,7 @@ def test_a_driver_that_lacks_a_library_of_its_own_is_named(monkeypatch: pytest.M
 
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"driver 'psycopg'.*pip install 'autotune\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"driver 'psycopg'.*pip install 'autotune-kernels\[postgres\]'"):
         open_store("postgresql+psycopg://u:secret@h/x")
 
 

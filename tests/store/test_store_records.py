@@ -212,16 +212,16 @@ def test_a_look_up_reads_it(store: Store, url: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(entries, "_shipped", lambda capability: {})
     family = builtin_templates("forward")[0]
     tuned = Space(family, FORWARD, H200.spec).candidate(family.defaults)
-    assert best("forward", db=url, device="h200").answer == "default"
-    store.record(H200, FORWARD, tuned, SOURCE, ok(2.0))
+    assert best("forward", db=url, device="h200").answer == "start"
+    store.record(H200, FORWARD, tuned, SOURCE, ok(0.02))
     found = best("forward", db=url, device="h200")
-    assert (found.answer, found.ms, found.candidate) == ("exact", 2.0, tuned)
-    store.record(H200, FORWARD, candidate(), SOURCE, ok(1.0))  # of a template that is not there
+    assert (found.answer, found.ms, found.candidate) == ("exact", 0.02, tuned)
+    store.record(H200, FORWARD, candidate(), SOURCE, ok(0.01))  # of a template that is not there
     found = best("forward", db=url, device="h200")
-    assert (found.answer, found.ms) == ("exact", 2.0)
+    assert (found.answer, found.ms) == ("exact", 0.02)
     assert [best("forward", db=url, device="h200", T=T).answer for T in (512, 2048)] == ["nearest", "nearest"]
     assert best("forward", db=url, device="h100").answer == "architecture"
-    assert best("forward", db=url, device="h200", HS=32).answer == "default"
+    assert best("forward", db=url, device="h200", HS=32).answer == "start"
 
 
 def _winner(store: Store, device: str = "h200") -> Any:

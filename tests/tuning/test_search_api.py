@@ -10,7 +10,7 @@ from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, Templat
 from autotune.devices import factory
 from autotune.devices.factory import CpuOpener, CudaOpener, choose_device
 from autotune.gpus.known import gpu
-from autotune.tuning.choose import choose_families, choose_subject, reference_name, require_some
+from autotune.tuning.choose import choose_families, choose_subject, require_some
 from autotune.tuning.joint_space import Families
 from autotune.tuning.session import Options
 from tests.search_doubles import family
@@ -62,14 +62,6 @@ def test_families_with_one_name_are_refused(tmp_path: Path) -> None:
         choose_subject(None, [str(SOFTMAX), str(copy)], REFERENCE)
 
 
-def test_a_reference_needs_an_importable_name() -> None:
-    assert reference_name(None) is None
-    assert reference_name("a:b") == "a:b"
-    assert reference_name(reference_name) == "autotune.tuning.choose:reference_name"
-    with pytest.raises(UsageError, match="top of a module"):
-        reference_name(lambda problem, inputs: 0)
-
-
 def test_what_no_family_supports_says_why() -> None:
     subject = choose_subject("forward")
     with pytest.raises(NoFeasibleConfiguration, match=r"flash_simt: it needs"):
@@ -119,7 +111,7 @@ def test_a_gpu_without_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "present_gpu", lambda index=0: gpu("a100"))
     monkeypatch.setattr(factory, "has_pycuda", lambda: False)
     assert choose_device(None, None) == CpuOpener(gpu("a100"))
-    with pytest.raises(DeviceMissing, match=r"pip install 'autotune\[gpu\]'"):
+    with pytest.raises(DeviceMissing, match=r"pip install 'autotune-kernels\[gpu\]'"):
         choose_device("cuda", None)
 
 
