@@ -127,7 +127,9 @@ class Launcher:
         self._limits: list[Check] = []
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
-        self.checks = tuple(self._checks())
+        self.checks = (
+            *self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits,
+        )  # fmt: skip
 
     def _cpp(self, expression: Expression) -> Known | Code:
         for name in expression.names:
@@ -275,10 +277,6 @@ class Launcher:
     def zeroes_outputs(self) -> bool:
         """Whether a step sets output tensors to zero."""
         return any(isinstance(step, ZeroCode) and step.tensors for step in self.steps)
-
-    def _checks(self) -> list[Check]:
-        """The op's rules, the family's own and the device's, as far as they depend on the arguments."""
-        return [*self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits]
 
     def _sizes_in_range(self) -> Iterator[Check]:
         for field in self._op.fields:

@@ -97,7 +97,8 @@ class _Run:
         truncated = 0
         for step in self._plan.steps:
             if isinstance(step, Zero):
-                self._zero(step.buffer)
+                self._memory[step.buffer].fill(0)
+                self._set_written(step.buffer)
                 continue
             sampled = sample_blocks(step.grid, blocks)
             failure = self._launch(step, sampled, threads)
@@ -116,10 +117,6 @@ class _Run:
         start = None if mask is None else mask.ctypes.data
         address = self._memory[buffer.name].address
         return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPES[buffer.dtype].size, buffer.role == "input")
-
-    def _zero(self, name: str) -> None:
-        self._memory[name].fill(0)
-        self._set_written(name)
 
     def _set_written(self, name: str) -> None:
         self.loaded.set_written([buffer.name for buffer in self._plan.buffers].index(name))
