@@ -24,8 +24,9 @@ class DeviceOpener(Protocol):
 
         Raises:
             DeviceMissing: it is not on this machine.
-            UsageError: the name or the target makes no sense.
+            UsageError: the name or the target makes no sense, or no name is for such a device.
         """
+        raise UsageError(f"no device is found by a name such as {name} (target {target})")
 
     def open(self) -> Device:
         """The device itself; its libraries are imported here.

@@ -1,6 +1,7 @@
 """A new device is one file and a row: it is named, searched on, looked up and called as those that ship are."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from autotune.ops.registry import get_op
 from autotune.store import open_store
 from tests.new_device import ROW, ToyOpener
 
-FIELDS = {"B": 1, "NH": 2, "T": 8, "HS": 32}
+FIELDS: dict[str, Any] = {"B": 1, "NH": 2, "T": 8, "HS": 32}
 
 
 @pytest.fixture(autouse=True)
