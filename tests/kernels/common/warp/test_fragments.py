@@ -1,7 +1,5 @@
 """Finished fragments: rounded into tiles, whole rows found that are not finite, words exchanged by four lanes."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -50,8 +48,8 @@ def test_fragments_in_tiles(scaled: bool, cache: BuildCache) -> None:
         rounded = (x * factor).astype(np.float32).astype(np.float16)
     np.testing.assert_array_equal(got["y"], rounded)
     finite: NDArray[np.bool_] = np.isfinite(rounded)
-    warps: NDArray[Any] = finite.reshape(32, 2, 2, 16).all(axis=(1, 3))  # row by sharer: they take turns by 16 columns
-    rows_of_lane: NDArray[Any] = warps.reshape(4, 8, 2).all(axis=0)  # a lane has rows g, g + 8, ...
+    warps = np.asarray(finite.reshape(32, 2, 2, 16).all(axis=(1, 3)))  # row by sharer: they take turns by 16 columns
+    rows_of_lane = np.asarray(warps.reshape(4, 8, 2).all(axis=0))  # a lane has rows g, g + 8, ...
     np.testing.assert_array_equal(got["finite"], np.repeat(rows_of_lane.T[..., None], 4, axis=2))
     assert not rows_of_lane[[5, 4, 1], [0, 0, 1]].any()
 
