@@ -82,9 +82,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if not marked or (present_gpu() is not None and importlib.util.find_spec("pycuda")):
-        return
-    skip = pytest.mark.skip(reason="needs an NVIDIA GPU and PyCUDA")
-    for item in marked:
-        item.add_marker(skip)
+    """`gpu(pycuda=False)`: kernels are called, which needs the driver alone."""
+    present, pycuda = None, importlib.util.find_spec("pycuda")
+    for item in items:
+        marker = item.get_closest_marker("gpu")
+        if marker is None:
+            continue
+        present = present_gpu() is not None if present is None else present
+        if not present or (marker.kwargs.get("pycuda", True) and pycuda is None):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU" + (" and PyCUDA" if present else "")))

@@ -49,8 +49,8 @@ class Hint:
     def __str__(self) -> str:
         change = f"{self.parameter}={self.value} {self.effect} it"
         if self.effect == "remains":
-            tried = number(int(self.value), "other value") if self.value else "no other value"
-            change = f"{tried} of its parameters tried, none halves it"
+            tried = f"{number(int(self.value), 'other value')} of its parameters tried, none halves it"
+            change = tried if self.value else "no parameter that promises to change it has another valid value"
         return f"{self.kernel}, {self.origin or f'line {self.line}'}: {self.detail}; {change}"
 
     def to_json(self) -> dict[str, Any]:

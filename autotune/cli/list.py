@@ -151,8 +151,8 @@ _Row = dict[str, Any]
 _COLUMNS = {
     What.PROBLEMS: ("~problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"),
     What.SEARCHES: (
-        ">id", "~problem", "device", "sampler", ">seed", "state", ">trials", ">ok", ">best ms", "kind", ">at trial",
-        ">x best", "begun",
+        ">id", "device", "sampler", ">seed", "state", ">trials", ">ok", ">best ms", "kind", ">at trial", ">x best",
+        "?begun", "~problem",
     ),
     What.DEVICES: ("device", "kind", "title", "arch", ">problems", ">trials", ">winners"),
 }  # fmt: skip

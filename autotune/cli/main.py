@@ -121,5 +121,9 @@ def _fail(message: str, code: int) -> int:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return _fail(f"the output could not be written: {error.strerror}", 1)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"
     return _fail(f"a bug in autotune: {type(error).__name__}: {error}{hint}", 1)

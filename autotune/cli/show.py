@@ -193,7 +193,7 @@ def _print(
             ("made", found.created_at.isoformat(timespec="seconds")),
         ]
     )
-    columns = [">id", "when", "stage", "outcome", ">ms", "~configuration"]
+    columns = [">id", "when", "stage", "outcome", ">ms", "kind", "~configuration"]
     for records, title in ((history, "This configuration"), (climb, "The fastest so far, as the searches went on")):
         if records:
             print_table(columns, map(_row, records), title=f"\n{title}")
@@ -222,5 +222,6 @@ def _row(record: "StoredMeasurement") -> tuple[object, ...]:
         record.stage,
         record.measurement.outcome.value,
         format_ms(record.measurement.ms),
+        "" if record.measurement.timing is None else record.measurement.timing.label,
         record.candidate.key,
     )

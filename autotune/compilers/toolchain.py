@@ -123,9 +123,11 @@ def _probe_gxx(path: Path) -> Compiler | None:
 
 
 def _ask(path: Path, *arguments: str) -> str:
+    # Compilers write temporary files to TMPDIR, be it there or not, and are silent where it is not.
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
     for _ in range(2):  # one that is killed is not one that does not work
         try:
-            done = run([str(path.absolute()), *arguments], 60.0)
+            done = run([str(path.absolute()), *arguments], 60.0, environment=environment)
         except OSError as error:
             raise BuildError(f"cannot start {path}: {error}") from error
         if done.status >= 0:

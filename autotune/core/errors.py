@@ -54,7 +54,10 @@ class LaunchError(AutotuneError):
 
 
 class FaultFound(AutotuneError):
-    """A candidate in whose traced run the checker found something wrong; the message is the first finding."""
+    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong.
+
+    The message is the first finding.
+    """
 
 
 class StoreError(AutotuneError):

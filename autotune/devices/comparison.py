@@ -1,6 +1,8 @@
 """Results against references: every element of every unit, each by the bound of its row."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.measurement import OutputCheck, Verification
-from autotune.ops.op import Bound
+from autotune.ops.expected import Expectation
+from autotune.ops.op import Bound, Op
+
+
+def compare_all(
+    op: Op, expected: Expectation, got: Mapping[str, NDArray[Any]], arithmetic: str
+) -> tuple[Verification, str]:
+    """Every unit of all outputs, in their logical shapes; the text says what is wrong, empty when nothing is."""
+
+    def check(index: int) -> dict[str, OutputCheck]:
+        unit = expected.units[expected.sources[index]]
+        bound = unit.bounds[arithmetic]
+        piece = op.unit(expected.problem, dict(got), index)
+        return {
+            name: located(compare(name, piece[name], reference, bound[name]), got[name], piece[name])
+            for name, reference in unit.reference.items()
+        }
+
+    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+        per_unit = list(pool.map(check, range(len(expected.sources))))
+    checks = tuple(worst_of([unit[name] for unit in per_unit]) for name in got)
+    verification = Verification(expected.problem.key, checks, len(per_unit), len(expected.sources))
+    return verification, "; ".join(filter(None, map(describe, checks)))
 
 
 def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound: Bound) -> OutputCheck:

@@ -15,15 +15,19 @@ from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import Timing
 from autotune.core.model_version import DRIVER
-from autotune.core.plan import Buffer, Launch, LaunchPlan, Zero, pack_arguments
+from autotune.core.plan import Buffer, Launch, LaunchPlan, TensorSpec, Zero, pack_arguments
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import same_bits
 from autotune.devices.timing import time_adaptively
 from autotune.emulator.emulated_maps import encode_tensor_map
-from autotune.emulator.guarded import GuardedMemory
+from autotune.emulator.guarded import GuardedMemory, SparseMemory
 from autotune.emulator.library import EmulatorLibrary, Failure
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
+from autotune.ops.expected import tensor_view
+
+_SPARSE = 4 << 30
+"""Bytes from which on a buffer's memory is given as it is written, without NaN where nothing was."""
 
 _METHOD = "emulator wall clock (not a GPU time)"
 
@@ -47,7 +51,7 @@ class CpuDevice:
     def __init__(self, spec: DeviceSpec, threads: int | None = None) -> None:
         self.identity = DeviceIdentity("cpu", spec)
         self._threads = threads or len(os.sched_getaffinity(0))
-        self._buffers: dict[str, tuple[Buffer, GuardedMemory]] = {}
+        self._buffers: dict[str, tuple[Buffer, GuardedMemory | SparseMemory]] = {}
 
     def environment(self) -> Mapping[str, str]:
         """The emulated GPU, the model that estimates its times in a driver's place, the machine that emulates it."""
@@ -71,7 +75,8 @@ class CpuDevice:
                 memory.close()
         for name, buffer in wanted.items():
             if name not in self._buffers:
-                self._buffers[name] = (buffer, GuardedMemory(buffer.nbytes))
+                kind = SparseMemory if buffer.nbytes >= _SPARSE else GuardedMemory
+                self._buffers[name] = (buffer, kind(buffer.nbytes))
 
     def upload(self, name: str, data: NDArray[Any]) -> None:
         """Copy a 1-D array of the buffer's element type and length into it.
@@ -92,6 +97,10 @@ class CpuDevice:
         """A copy of the buffer's content as a 1-D array of its element type."""
         buffer, memory = self._held(name)
         return memory.array(numpy_dtype(buffer.dtype)).copy()
+
+    def view(self, tensor: TensorSpec) -> NDArray[Any]:
+        """The tensor where it lies, in its logical shape; only valid until the buffer is replaced."""
+        return tensor_view(self._held(tensor.storage)[1].array(numpy_dtype(tensor.dtype)), tensor)
 
     def equals(self, name: str, data: NDArray[Any]) -> bool:
         """Whether the buffer holds exactly the bytes of a contiguous 1-D array."""
@@ -148,7 +157,7 @@ class CpuDevice:
     def close(self) -> None:
         self.allocate(())
 
-    def _held(self, name: str) -> tuple[Buffer, GuardedMemory]:
+    def _held(self, name: str) -> tuple[Buffer, GuardedMemory | SparseMemory]:
         try:
             return self._buffers[name]
         except KeyError:

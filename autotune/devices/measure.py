@@ -1,8 +1,6 @@
 """Verify, then time: what happens to one built candidate on a device. Runs inside the worker process."""
 
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +10,15 @@ from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import LaunchError
-from autotune.core.measurement import OutputCheck, Timing, Verification
+from autotune.core.measurement import Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
 from autotune.core.words import format_ms
-from autotune.devices.comparison import compare, describe, located, worse, worst_of
+from autotune.devices.comparison import compare_all, worse
+from autotune.devices.emulated import CpuDevice
+from autotune.devices.far import complaint_far_away
 from autotune.devices.protocol import Device, Program, TimingBudget
-from autotune.devices.twin import make_twin
+from autotune.devices.twin import GAPS, Placement, make_twin
 from autotune.ops.expected import Expectation, covered, storage_images, tensor_view
 from autotune.ops.op import Op
 
@@ -90,13 +90,19 @@ class Bench:
         self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
 
     def evaluate(
-        self, artifact: Artifact, plan: LaunchPlan, budget: TimingBudget | None, *, deterministic: bool = False
+        self,
+        artifact: Artifact,
+        plan: LaunchPlan,
+        budget: TimingBudget | None,
+        *,
+        deterministic: bool = False,
+        placements: Sequence[Placement] = (GAPS,),
     ) -> Verdict:
         """Load, verify, and time if a budget is given. A refused or failing launch becomes the verdict's outcome.
 
-        `deterministic`: one more run must give the same bits.
+        `deterministic`: one more run must give the same bits. `placements`: of tensors, in the runs after the first.
         """
-        sides = self._sides(plan)
+        sides = self._sides(plan, placements)
         try:
             self._place(*sides)
             with closing(self._device.load(artifact, plan)) as program:
@@ -107,6 +113,12 @@ class Bench:
         except LaunchError as error:
             self._uploaded.clear()  # who knows what it wrote before it failed
             return Verdict(Outcome.LAUNCH_ERROR, str(error))
+
+    def move_away(self, device: CpuDevice, artifact: Artifact, plan: LaunchPlan, verdict: Verdict) -> Verdict:
+        """The verdict on a candidate that is right where it was tried, after runs with offsets beyond 2^31 elements."""
+        self._uploaded.clear()
+        message = complaint_far_away(device, self._op, self._hard or self._expected, artifact, plan)
+        return replace(verdict, outcome=Outcome.WRONG_RESULT, message=message, timing=None) if message else verdict
 
     def retime(self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int) -> tuple[Timing | None, ...]:
         """Time several verified candidates in turn, `rounds` times each, so that drift hits all alike.
@@ -132,15 +144,16 @@ class Bench:
     def _side(self, plan: LaunchPlan) -> _Side:
         return _Side(plan, self._op.tensors(self._expected.problem), self._expected)
 
-    def _sides(self, plan: LaunchPlan) -> tuple[_Side, ...]:
-        """The problem as it lies, and its twin unless that would be the same."""
-        own = self._side(plan)
-        twin = make_twin(plan, own.tensors)
-        if twin is None or not (twin.moved or self._hard):
-            return (own,)
-        kinds = filter(None, ("hard inputs" if self._hard else "", "other strides" if twin.moved else ""))
-        label = f"run again over other values, with {' and '.join(kinds)}: "
-        return own, _Side(twin.plan, twin.tensors, self._hard or self._expected, _WRONG, label)
+    def _sides(self, plan: LaunchPlan, placements: Sequence[Placement]) -> tuple[_Side, ...]:
+        """The problem as it lies, and its twins but for those that would be the same."""
+        sides = [self._side(plan)]
+        for placement in placements:
+            twin = make_twin(plan, sides[0].tensors, placement)
+            if twin is not None and (twin.moved or (self._hard and len(sides) == 1)):
+                kinds = filter(None, ("hard inputs" if self._hard else "", placement.words if twin.moved else ""))
+                label = f"run again over other values, with {' and '.join(kinds)}: "
+                sides.append(_Side(twin.plan, twin.tensors, self._hard or self._expected, _WRONG, label))
+        return tuple(sides)
 
     def _repeats(self, program: Program, side: _Side, known: Storages) -> bool:
         """Whether another run gives the same bits as the first."""
@@ -197,8 +210,9 @@ class Bench:
         own, *others = sides
         outputs = self._outputs(own)
         verification, message = self._compare(own, outputs)
-        if not message and others:
-            [other] = others
+        for other in others:
+            if message:
+                break
             for buffer in other.own:
                 if buffer.role == "output":
                     self._device.poison(buffer.name, _WRONG)
@@ -206,7 +220,7 @@ class Bench:
             again, message = self._compare(other, self._outputs(other))
             message = message and other.label + message
             verification = again if message else worse(verification, again)
-        elif not message:
+        if not message and not others:
             self._spoil(own, outputs)
             self._device.run(program, own.plan)
             repeated, message = self._compare_again(own, outputs)
@@ -266,25 +280,9 @@ class Bench:
         return {t.name: tensor_view(side.expected.images[t.storage], t) for t in tensors if t.role == "input"}
 
     def _compare(self, side: _Side, storages: Storages) -> tuple[Verification, str]:
-        expected = side.expected
         got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in side.outputs}
-        with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
-            units = range(len(expected.sources))
-            per_unit = list(pool.map(lambda index: self._check_unit(expected, index, got, side.plan.arithmetic), units))
-        checks = tuple(worst_of([unit[name] for unit in per_unit]) for name in got)
-        verification = Verification(expected.problem.key, checks, len(per_unit), len(expected.sources))
-        return verification, "; ".join(filter(None, map(describe, checks))) or self._stray_write(side, storages)
-
-    def _check_unit(
-        self, expected: Expectation, index: int, got: dict[str, NDArray[Any]], arithmetic: str
-    ) -> dict[str, OutputCheck]:
-        unit = expected.units[expected.sources[index]]
-        bound = unit.bounds[arithmetic]
-        piece = self._op.unit(expected.problem, got, index)
-        return {
-            name: located(compare(name, piece[name], reference, bound[name]), got[name], piece[name])
-            for name, reference in unit.reference.items()
-        }
+        verification, message = compare_all(self._op, side.expected, got, side.plan.arithmetic)
+        return verification, message or self._stray_write(side, storages)
 
     def _stray_write(self, side: _Side, storages: Storages) -> str:
         zeroed = {step.buffer for step in side.plan.steps if isinstance(step, Zero)}

@@ -11,6 +11,7 @@ from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 from autotune.devices.measure import Verdict
 from autotune.devices.protocol import TimingBudget
+from autotune.devices.twin import GAPS, Placement
 from autotune.gpus.identity import DeviceIdentity
 from autotune.ops.op import Op
 
@@ -36,12 +37,15 @@ class Evaluate:
     """Verify a candidate, and time it when there is a budget.
 
     `deterministic`: it is wrong, too, where one more run gives other bits; the emulator's runs differ in their order.
+    `placements`: how tensors lie in the runs after the first; `far`: one more on the emulator, beyond 2^31 elements.
     """
 
     artifact: Artifact
     plan: LaunchPlan
     budget: TimingBudget | None
     deterministic: bool = False
+    placements: tuple[Placement, ...] = (GAPS,)
+    far: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from autotune.core.channel import LOST, open_channel
 from autotune.core.errors import AutotuneError
 from autotune.core.outcome import Outcome
+from autotune.devices.emulated import CpuDevice
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
@@ -49,7 +50,15 @@ class _Server:
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
         start = time.perf_counter()
-        verdict = bench.evaluate(message.artifact, message.plan, message.budget, deterministic=message.deterministic)
+        verdict = bench.evaluate(
+            message.artifact,
+            message.plan,
+            message.budget,
+            deterministic=message.deterministic,
+            placements=message.placements,
+        )
+        if message.far and verdict.outcome is Outcome.OK and isinstance(self.device, CpuDevice):
+            verdict = bench.move_away(self.device, message.artifact, message.plan, verdict)
         poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and DEVICES[self.device.identity.kind].dies
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 

@@ -9,13 +9,21 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
 from autotune.emulator.support import Support, emulator_support
-from autotune.emulator.translation import for_tracing, kernel_table, shared_alignment, translate, unroll_products
+from autotune.emulator.translation import (
+    for_tracing,
+    kernel_table,
+    shared_alignment,
+    translate,
+    unroll_products,
+    unset_variables,
+)
 from autotune.families.flags import for_hosts
 from autotune.families.source import SOURCE_NAME, KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
 _TRANSLATED = "translated"
+_TWINS = "common/ptx/"
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
 
 
 def _translate(support: Support, text: str, file_name: str) -> str:
+    # Twins of instructions compute for a whole warp, on arrays of which they set every element.
+    text = text if file_name.startswith(_TWINS) else unset_variables(text)
     translated = unroll_products(translate(text, file_name))
     return for_tracing(translated) if support.traced else translated
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import sys
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,61 @@ _GUARD = 16 << 20  # bytes on either side: only addresses are taken. What lies o
 _ALIGNMENT = 16  # of the start, for vector accesses; sizes that are multiples of 256 get the 256 that CUDA gives
 _POISON = 0xFF
 _MAP_FAILED = ctypes.c_void_p(-1).value
-_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # Python 3.13 names it
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_NO_LARGE_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
 _PROT_NONE = 0
+
+
+class SparseMemory:
+    """`nbytes` of addresses, which take memory page by page as they are written. What was not written reads as 0."""
+
+    def __init__(self, nbytes: int) -> None:
+        """Map them.
+
+        Raises:
+            LaunchError: the system does not give so many addresses.
+        """
+        self.nbytes = nbytes
+        self._inner = max(1, -(-nbytes // _PAGE)) * _PAGE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        address = _libc.mmap(None, self._inner, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        if address is None or address == _MAP_FAILED:
+            raise LaunchError(f"out of memory: cannot take the addresses of {nbytes} bytes")
+        self.address: int = address
+        if _NO_LARGE_PAGES is not None:  # else a row might take 2 MiB
+            _libc.madvise(address, self._inner, _NO_LARGE_PAGES)
+
+    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The memory itself as a 1-D array; only valid until `close`."""
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address)).view(dtype)
+
+    def fill(self, byte: int) -> None:
+        """All of it is written, unless the byte is 0: that is what it is then."""
+        if byte == 0:
+            _libc.madvise(self.address, self._inner, mmap.MADV_DONTNEED)
+        else:
+            ctypes.memset(self.address, byte, self.nbytes)
+
+    def damage(self) -> str | None:
+        """It has no neighbourhood that is looked at."""
+        return None
+
+    def locate(self, address: int) -> str | None:
+        if not self.address <= address < self.address + self._inner:
+            return None
+        return f"{self.address + self.nbytes - address} bytes before the end"
+
+    def close(self) -> None:
+        if self.address:
+            _libc.munmap(self.address, self._inner)
+            self.address = 0
 
 
 class GuardedMemory:

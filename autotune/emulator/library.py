@@ -3,12 +3,16 @@
 import _ctypes
 import ctypes
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from autotune.core.errors import BuildError, LaunchError
 from autotune.core.plan import Dim3, Launch
+
+_ONE_LAUNCH = threading.Lock()
+"""A launch has the process' signal handlers to itself, whichever library it is of."""
 
 _Extent = ctypes.c_uint * 3
 _ILLEGAL_ACCESS = 2
@@ -75,9 +79,10 @@ class EmulatorLibrary:
     def launch(self, step: Launch, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""
         result = _Result()
-        self._cluster(_Extent(*step.cluster))
-        sizes = _Extent(*step.grid), _Extent(*step.block), step.smem
-        self._launch(step.kernel.encode(), *sizes, arguments, len(arguments), threads, result)
+        extents = _Extent(*step.grid), _Extent(*step.block)
+        with _ONE_LAUNCH:
+            self._cluster(_Extent(*step.cluster))
+            self._launch(step.kernel.encode(), *extents, step.smem, arguments, len(arguments), threads, result)
         if result.kind == 0:
             return None
         return _failure(result)

@@ -16,6 +16,13 @@ _DYNAMIC_SHARED = re.compile(
 )
 _ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\(\s*(\d+)\s*\)")
 _FOR_ALL_LANES = re.compile(r"\binline void \w+\(\w+\s*\*\s*const \w+\[32\]\)")
+_UNSET = re.compile(
+    r"^[ \t]*(?:float[24]?|double|u?int(?:32|64)_t|int|unsigned|element|__half|__nv_bfloat16)[ ]+"
+    r"(?P<names>[A-Za-z_]\w*(?:\[[^\];=]*\])*(?:, [A-Za-z_]\w*(?:\[[^\];=]*\])*)*);",
+    re.MULTILINE,
+)
+_NAME = re.compile(r"([A-Za-z_]\w*)(?:\[[^\];=]*\])*(?:,|$)")
+_OPENS_BODY = re.compile(r"\)(?:\s*(?:const|noexcept|mutable|->[^;{}]*))*\s*$")
 _UNROLL = re.compile(r"#pragma unroll[ \t]*(?=\n)")
 _UNROLLED = "#pragma GCC unroll 8"
 _FOR = re.compile(r"\s*for\s*\(")
@@ -42,6 +49,38 @@ def unroll_products(text: str) -> str:
     No other loop: those gain little and can make compiling several times as long.
     """
     return _UNROLL.sub(lambda match: _UNROLLED if _is_product(text, match.end()) else match[0], text)
+
+
+def unset_variables(text: str) -> str:
+    """Local variables and arrays of numbers that are declared without a value hold NaN, as shared memory does.
+
+    A register of a GPU may hold anything; here it would be 0 by luck, or what the compiler likes.
+    """
+    code = _COMMENT_OR_STRING.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    bodies = _bodies(code)
+    pieces, end = [], 0
+    for match in _UNSET.finditer(code):
+        if any(start < match.start() < stop for start, stop in bodies):
+            pieces += [
+                text[end : match.end()],
+                *(f" ::emulator::unset({name});" for name in _NAME.findall(match["names"])),
+            ]
+            end = match.end()
+    return "".join([*pieces, text[end:]])
+
+
+def _bodies(code: str) -> list[tuple[int, int]]:
+    """Where functions and lambdas begin and end, outermost ones alone. No local types are declared in kernels."""
+    found: list[tuple[int, int]] = []
+    depth = start = 0
+    for match in re.finditer(r"[{}]", code):
+        if depth:
+            depth += 1 if match[0] == "{" else -1
+            if depth == 0:
+                found.append((start, match.start()))
+        elif match[0] == "{" and _OPENS_BODY.search(code[max(0, match.start() - 400) : match.start()]):
+            depth, start = 1, match.start()
+    return found
 
 
 def for_tracing(text: str) -> str:

@@ -35,15 +35,19 @@ class OpRef:
         reference = self.reference or template.front.reference or None
         if reference is None:
             if self.name in BUILTIN:
+                if self.inputs or template.front.inputs:
+                    raise UsageError(f"op {self.name!r} is built in and makes its own inputs: leave out 'inputs'")
                 return get_op(self.name)
             raise UsageError(
                 f"op {self.name!r} is not built in; give its CPU reference with --reference module:function, or as "
                 'reference = "module:function" in the front matter'
             )
-        return register(own_op(template, reference, self.inputs))
+        return register(own_op(template, reference, self.inputs, said_by_option=self.reference is not None))
 
 
-def own_op(template: Template, reference: Named | Function, inputs: Named | None) -> CustomOp:
+def own_op(
+    template: Template, reference: Named | Function, inputs: Named | None, *, said_by_option: bool = True
+) -> CustomOp:
     """A user's op, with the function for inputs that is given, else that of the template.
 
     Raises:
@@ -51,11 +55,14 @@ def own_op(template: Template, reference: Named | Function, inputs: Named | None
         UsageError: a function cannot be loaded.
     """
     folder = template.path.parent
-    function, version = load_function(reference, folder) if isinstance(reference, str | Pickled) else (reference, "")
+    option = "--reference" if said_by_option else f"{template.path}: reference"
+    function, version = (
+        load_function(reference, folder, option) if isinstance(reference, str | Pickled) else (reference, "")
+    )
     chosen = inputs or template.front.inputs or None
     if chosen is None:
         return CustomOp(template, function, None, version)
-    made, of_inputs = load_function(chosen, folder, "inputs")
+    made, of_inputs = load_function(chosen, folder, "inputs" if inputs else f"{template.path}: inputs")
     return CustomOp(template, function, made, f"{version}{of_inputs}")
 
 

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from autotune.core.errors import TemplateError
+from autotune.core.errors import ExpressionError, TemplateError
 from autotune.core.plan import (
     TMA_SWIZZLES,
     Arg,
@@ -29,6 +31,7 @@ from autotune.families.template import Template
 from autotune.ops.op import Op, contiguous
 
 _INT_MAX = 2**31 - 1
+_expression = lru_cache(maxsize=4096)(Expression)  # a look-up for other lengths reads the same texts again
 _MOST_AXES = 5  # of a tensor map
 
 
@@ -56,6 +59,25 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             steps.append(Zero(arguments.storage(step.buffer)))
     restores = tuple((tensors[n].storage, tensors[before].storage) for n, before in op.in_place(problem).items())
     return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic, restores)
+
+
+def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mapping[str, float]) -> LaunchPlan:
+    """The plan with other values of an op's float arguments; `namespace` as for `make_plan`.
+
+    Raises:
+        ExpressionError: an argument that depends on them cannot be computed.
+    """
+
+    def replaced(arg: Arg) -> Arg:
+        if not isinstance(arg, ScalarArg) or arg.ctype not in ("float", "double"):
+            return arg
+        expression = _expression(arg.name)
+        return replace(arg, value=expression({**namespace, **scalars})) if expression.names & scalars.keys() else arg
+
+    steps = (
+        replace(step, args=tuple(map(replaced, step.args))) if isinstance(step, Launch) else step for step in plan.steps
+    )
+    return replace(plan, steps=tuple(steps))
 
 
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:
@@ -179,7 +201,12 @@ class _Arguments:
         return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
-        value = Expression(text)(self._namespace)
+        try:
+            value = _expression(text)(self._namespace)
+        except ExpressionError as error:
+            raise ExpressionError(
+                f"{self._where}: argument {text!r}: {error}; tensors and workspaces are {self._names()}"
+            ) from error
         if isinstance(value, float):
             return ScalarArg(text, "float", value)
         if isinstance(value, bool) or not isinstance(value, int):

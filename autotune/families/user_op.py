@@ -335,6 +335,12 @@ def _tensors(declaration: TensorDeclaration, problem: Problem) -> Iterator[Tenso
 def _where(error: BaseException) -> str:
     """Where the user's code was when it raised, not the library it had called: `reference.py, line 7`."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not _is_foreign(frame.filename)]
     frame = (own or frames)[-1]
     return f"{Path(frame.filename).name}, line {frame.lineno}"
+
+
+def _is_foreign(file: str) -> bool:
+    """A library's file, this one, or what a library made on the fly; a notebook's cell and `<stdin>` are the user's."""
+    made = file.startswith("<") and not file.startswith(("<stdin", "<ipython", "<cell"))
+    return made or "site-packages" in file or Path(file).is_relative_to(Path(__file__).parents[1])

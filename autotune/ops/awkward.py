@@ -91,15 +91,17 @@ def awkward_problems(op: str) -> tuple[Problem, ...]:
 def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
     """Other problems that the kernels of one compute too: awkward ones with its `exact_fields`, the more telling first.
 
-    None of a user's op. Of attention: lengths beside tile edges, more keys than queries, more queries than keys, and
-    three query heads a key head; then with more batches, then what families that do less compute, too.
+    None of a user's op. Of attention: lengths beside tile edges (a last tile of one key, of one query), a single key,
+    more keys than queries, more queries than keys, and three query heads a key head; then with more batches, then what
+    families that do less compute, too. Of the pieces: several batches and heads, and lengths that divide no tile, on
+    either side of one another.
     """
     exact = {name: problem[name] for name in op.exact_fields}
     rows: Iterator[Fields] = iter(())
     if op.name in ("forward", "backward"):
         rows = ({**lengths, **heads} for heads in _SECOND_HEADS for lengths in _SECOND_LENGTHS)
-    elif op.name in _TABLES:
-        rows = _TABLES[op.name]()
+    elif op.name in _SECOND_PIECES:
+        rows = iter((*_SECOND_PIECES[op.name], *(_TABLES[op.name]() if op.name in _TABLES else ())))
     found = set()
     for fields in rows:
         with suppress(ProblemError):
@@ -109,7 +111,23 @@ def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
                 yield other
 
 
-_SECOND_LENGTHS = ({"T": 131, "T_kv": 259}, {"T": 259, "T_kv": 67}, {"T": 131, "T_kv": 131}, {"T": 259, "T_kv": 259})
+_SECOND_LENGTHS = (
+    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 131, "T_kv": 131}, {"T": 1, "T_kv": 1},
+    {"T": 257, "T_kv": 257},
+)  # fmt: skip
+_SECOND_ROWS = tuple(
+    {"B": 2, "NH": 3, "T": T, "T_kv": T_kv} for T, T_kv in ((113, 203), (203, 113), (2, 257))
+)  # fmt: skip
+_SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
+    "matmul": (
+        {"B": 2, "NH": 4, "M": 137, "N": 203, "K": 72, "group": 2, "interleaved": "ab"},
+        {"B": 2, "NH": 4, "M": 203, "N": 72, "K": 137, "group": 1, "interleaved": "c"},
+        {"B": 2, "NH": 4, "M": 2, "N": 3, "K": 137},
+    ),
+    "softmax": _SECOND_ROWS,
+    "softmax_backward": _SECOND_ROWS,
+    "permute": ({"B": 2, "NH": 3, "T": 113}, {"B": 3, "NH": 2, "T": 67}, {"B": 2, "NH": 2, "T": 2}),
+}
 _SECOND_HEADS = (
     {"B": 2, "NH": 6, "NH_kv": 2}, {"B": 9, "NH": 6, "NH_kv": 2}, {"B": 33, "NH": 2, "NH_kv": 1},
     {"B": 2, "NH": 3, "NH_kv": 3},

@@ -80,6 +80,22 @@ def expect(
     """
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
+    inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
+    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+        units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
+    outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
+    return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
+
+
+def make_inputs(op: Op, problem: Problem, seed: int, *, hard: bool) -> Arrays:
+    """Inputs alone: what `expectations` has of the first kind, or of the second."""
+    hard = hard and op.has_hard_inputs
+    sources = unit_sources(op.units(problem), op.flops(problem), seed, FLOP_BUDGET)
+    inputs, _ = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
+    return inputs
+
+
+def _maker(op: Op, seed: int, *, hard: bool, hidden_nan: bool) -> Callable[[Problem, int], Arrays]:
     given = op.hard_inputs if hard else op.inputs
 
     def make(made: Problem, its_seed: int) -> Arrays:
@@ -89,11 +105,7 @@ def expect(
         hidden = op.hide(made, values)
         return _in_one_place(op, made, values, hidden, seed) if hard else hidden
 
-    inputs, pieces = _inputs(op, problem, seed, sources, make)
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
-        units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
-    outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
-    return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
+    return make
 
 
 def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]:

@@ -42,6 +42,30 @@ def sharpen(arrays: Arrays, seed: int) -> Arrays:
     return {name: array.astype(arrays[name].dtype) for name, array in changed.items()}
 
 
+def sharpen_rows(scores: NDArray[Any], scale: float, seed: int) -> NDArray[Any]:
+    """The same scores (B, NH, T, T_kv) of a row softmax with a kind for each matrix: growing, steep, flat, late.
+
+    `scale` is what they are multiplied with: what is above 88 afterwards overflows where no maximum is subtracted.
+    """
+    random = np.random.default_rng(seed)
+    changed = scores.astype(np.float32)
+    B, NH, T, T_kv = scores.shape
+    ramp = np.linspace(0.0, _GROWTH / scale, T_kv, dtype=np.float32)
+    factors = np.array(STEEP, np.float32)[(int(random.integers(len(STEEP))) + np.arange(T) // STRETCH) % len(STEEP)]
+    for unit in range(B * NH):
+        piece = changed[unit // NH, unit % NH]
+        kind = ("growing", "steep", "flat", "late")[unit % 4]
+        if kind == "growing":
+            piece += ramp
+        elif kind == "steep":
+            piece *= factors[:, None]
+        elif kind == "flat":
+            piece[...] = piece[:, :1] + np.float32(_GROWTH / scale)
+        else:
+            piece += np.maximum(0.0, 8.0 * ramp - 7.0 * ramp[-1])
+    return changed.astype(scores.dtype)
+
+
 def _change(piece: Arrays, kind: str, random: np.random.Generator) -> None:
     """In place: q and dout (group, T, HS), k and v (T_kv, HS)."""
     q, k, v = piece["q"], piece["k"], piece["v"]

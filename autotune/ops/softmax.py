@@ -29,6 +29,7 @@ class RowOp(Op):
         Field("scale", "float", 0.125, help="factor of the scores"),
     )
     exact_fields = ("dtype", "causal")
+    has_hard_inputs = True
 
     def scalars(self, problem: Problem) -> dict[str, float]:
         return {"scale": float(problem["scale"])}
@@ -41,6 +42,14 @@ class RowOp(Op):
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         tensors = [tensor for tensor in self.tensors(problem) if tensor.role == "input"]
         return {tensor.name: normal(tensor, seed + i) for i, tensor in enumerate(tensors)}
+
+    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+        """NaN wherever a query does not see a key."""
+        from autotune.ops import softmax_reference as reference
+
+        if not problem["causal"]:
+            return inputs
+        return {name: reference.hidden_as_nan(array) for name, array in inputs.items()}
 
     def pairs(self, problem: Problem) -> int:
         """(query, key) pairs of one matrix that are seen."""
@@ -95,6 +104,12 @@ class Softmax(RowOp):
         """scores -> weights."""
         return self._tensor(problem, "scores", "input"), self._tensor(problem, "weights", "output")
 
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        from autotune.ops.hard_inputs import sharpen_rows
+
+        scores = self.inputs(problem, seed)["scores"]
+        return {"scores": sharpen_rows(scores, abs(float(problem["scale"])) or 1.0, seed)}
+
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         from autotune.ops import softmax_reference as reference
 
@@ -105,6 +120,13 @@ class Softmax(RowOp):
         from autotune.ops import softmax_reference as reference
 
         return {"weights": reference.softmax(inputs["scores"], *self._terms(problem), problem.dtype)}
+
+    def noise(self, problem: Problem, inputs: Arrays) -> dict[str, float]:
+        """Scores are rounded in fp32 before they are exponents; a weight changes by a quarter of that at most."""
+        import numpy as np
+
+        largest = np.nanmax(np.abs(inputs["scores"].astype(np.float64)), initial=0.0)
+        return {"weights": float(2.0**-24 * abs(float(problem["scale"])) * largest)}
 
     @staticmethod
     def _terms(problem: Problem) -> tuple[float, bool]:
@@ -129,6 +151,15 @@ class SoftmaxBackward(RowOp):
 
         arrays = super().inputs(problem, seed)
         weights = reference.softmax(2 * arrays["weights"], 1.0, bool(problem["causal"]), "fp32")
+        return {**arrays, "weights": weights.astype(arrays["weights"].dtype)}
+
+    def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
+        """Weights of sharp, flat and growing rows; gradients as `inputs` has them."""
+        from autotune.ops import softmax_reference as reference
+        from autotune.ops.hard_inputs import sharpen_rows
+
+        arrays = super().inputs(problem, seed)
+        weights = reference.softmax(sharpen_rows(arrays["weights"], 1.0, seed), 1.0, bool(problem["causal"]), "fp32")
         return {**arrays, "weights": weights.astype(arrays["weights"].dtype)}
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:

@@ -38,6 +38,11 @@ def backward(
     return _finished(ds, low_precision)
 
 
+def hidden_as_nan(array: Array) -> Array:
+    """The same with NaN where a causal mask hides a key from a query."""
+    return np.where(_seen(array, causal=True), array, np.array(np.nan, array.dtype))
+
+
 def _seen(array: Array, causal: bool) -> NDArray[np.bool_]:
     T, T_kv = array.shape[-2:]
     return triangle("lower", T, T_kv) if causal else np.ones((T, T_kv), np.bool_)

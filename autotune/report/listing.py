@@ -35,6 +35,8 @@ def listing(records: Sequence[StoredMeasurement]) -> Listing:
     for _, changing, every in parts:
         columns.update(changing if shared else every)
     columns |= _figures(records)
+    texts = [name for name in columns if name.startswith("~")]  # last, so that they fold below where it is narrow
+    columns |= {name: columns.pop(name) for name in texts}
     return Listing(shared, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 

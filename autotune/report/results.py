@@ -69,6 +69,7 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
     """What was searched and how it went, before the table; of what went wrong also how to look into it."""
     yield f"{result.problem} on {result.title}"
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
+    counted = f" ({counted})" if counted else ""
     whose = [f"{result.resumed} of them from earlier runs"] if result.resumed else []
     others = result.trials - result.resumed - result.new
     whose += [f"{others} by other workers"] if others > 0 else []
@@ -76,7 +77,7 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
     free = sum(result.outcomes.values()) - result.trials
     besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
     yield (
-        f"{number(result.trials, 'trial')}{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{number(result.trials, 'trial')}{before}{counted} in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{number(result.space_size, 'valid configuration')}{besides}"
     )
     if result.new:
@@ -84,7 +85,7 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
             f"{60 * result.new / result.seconds:.0f} candidates a minute; "
             f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
         )
-    elif result.stopped == "trials":
+    elif result.stopped == "trials" and result.resumed == result.trials:
         yield (
             f"nothing was left to do: earlier runs made all {number(result.trials, 'trial')}, whatever their sampler "
             f"and seed; more with --trials {2 * result.trials}"
@@ -139,9 +140,8 @@ def no_winner(result: SearchResult) -> str:
 
 
 def _honesty(result: SearchResult) -> Iterator[str]:
-    if result.estimated:
-        ran = "no kernel has run on a GPU" if result.trials else "and nothing was tried"
-        yield f"times are ESTIMATES for {result.title}, not measurements: {ran}"
+    if result.estimated and result.trials:
+        yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
     if not all(map(_counted, result.table)):
         yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
     if result.executed != result.problem:
@@ -191,7 +191,8 @@ def sweep_rows(results: Sequence[SearchResult]) -> Iterator[list[str]]:
 def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
     """What holds for all rows of a sweep, above them."""
     fields = results[0].problem.fields
-    same = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if name not in _varied(results))
+    varied = differing([result.problem.fields for result in results])
+    same = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if name not in varied)
     kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
     yield f"{len(results)} winners of {results[0].problem.op} {same}; {kind}"
     configs = [result.best.candidate.config for result in results if result.best is not None]
@@ -203,7 +204,14 @@ def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
 
 
 def _varied(results: Sequence[SearchResult]) -> list[str]:
-    return differing([result.problem.fields for result in results])
+    """The fields in which problems differ, without those that follow another one in all (T_kv follows T)."""
+    problems = [result.problem for result in results]
+    follow = {
+        field.name
+        for field in get_op(problems[0].op).fields
+        if field.default_from and all(problem[field.name] == problem[field.default_from] for problem in problems)
+    }
+    return [name for name in differing([problem.fields for problem in problems]) if name not in follow]
 
 
 def best_lines(result: SearchResult) -> Iterator[str]:

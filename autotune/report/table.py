@@ -2,8 +2,8 @@
 
 A column's name may begin with marks: `>` sets it to the right, `~` allows it to be folded into several lines, `?`
 allows it to be left out. The last column may be folded without a mark, unless it is set to the right; where little room
-is left for it, it goes below its row. Nothing is folded or left out unless the table is wider than it may be, and
-nothing is cut.
+is left for the last ones that fold, they go below their row. Nothing is folded or left out unless the table is wider
+than it may be, and nothing is cut.
 """
 
 import textwrap
@@ -42,18 +42,26 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[object]], width:
     texts = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
     made = [_column(name, [row[place] for row in texts]) for place, name in enumerate(columns)]
     made[-1] = replace(made[-1], folds=not made[-1].right)
-    below: _Column | None = None
+    below: list[_Column] = []
     if width is not None and _total(made) > width:
-        *others, last = made
-        taken = (_total if last.width > _LEAST_BESIDE else _least)(others)
-        if others and last.folds and width - taken - _GAP < min(_LEAST_BESIDE, last.width):
-            below = made.pop()
+        made, below = _beside_and_below(made, width)
         made = _narrowed(made, width)
     for number in range(-1, len(texts)):
         yield from _row(made, number)
-        if below is not None and width is not None:
-            text = below.name if number < 0 else below.cells[number]
-            yield from (" " * _INDENT + line for line in _folded(text, max(_LEAST, width - _INDENT)) if line)
+        for column in below:
+            text = column.name if number < 0 else column.cells[number]
+            lines = _folded(text, max(_LEAST, (width or 0) - _INDENT))
+            yield from (" " * _INDENT + line for line in lines if line)
+
+
+def _beside_and_below(columns: list[_Column], width: int) -> tuple[list[_Column], list[_Column]]:
+    """The last columns that fold go below the row, each on lines of its own, where little room is left for them."""
+    first = len(columns)
+    while first > 1 and columns[first - 1].folds:
+        first -= 1
+    beside, folding = columns[:first], columns[first:]
+    wanted = sum(min(_LEAST_BESIDE, column.width) + _GAP for column in folding)
+    return (beside, folding) if _least(beside) + wanted > width else (columns, [])
 
 
 def _column(text: str, cells: Sequence[str]) -> _Column:

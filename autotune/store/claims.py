@@ -133,8 +133,10 @@ def _refusal(session: Session, place: dict[str, int], drivers: Collection[str], 
         newest = newest.where(MeasurementRow.driver.in_(drivers))
     if (session.scalar(newest) or 0) > share.read_to:
         return ClaimAnswer("behind")
-    query = select(CandidateRow).join(Claim, Claim.candidate_id == CandidateRow.id)
-    query = query.where(Claim.device_id == place["device_id"], Claim.problem_id == place["problem_id"])
+    here = (Claim.device_id == place["device_id"], Claim.problem_id == place["problem_id"])
+    if share.known + (session.scalar(select(func.count(Claim.candidate_id)).where(*here)) or 0) < share.limit:
+        return None  # even if all claims count
+    query = select(CandidateRow).join(Claim, Claim.candidate_id == CandidateRow.id).where(*here)
     to_come = sum(share.counts(to_candidate(row)) for row in session.scalars(query))
     return ClaimAnswer("full") if share.known + to_come >= share.limit else None
 

@@ -51,6 +51,9 @@ class Patience:
 
 PATIENCE = Patience()
 
+LOOKING_UP = Patience(statement_s=10.0, answer_s=15.0, outage_s=5.0)
+"""Who asks for a kernel does not wait as long as a search that has hours of work to lose."""
+
 OPTION = "autotune_patience"
 """The execution option of an engine that holds its `Patience`."""
 
@@ -63,24 +66,27 @@ def patience_of(engine: Engine) -> Patience:
     return found
 
 
-def persistent(engine: Engine, transaction: Callable[[], Result]) -> Result:
+def persistent(engine: Engine, transaction: Callable[[], Result], limit_s: float | None = None) -> Result:
     """Run a transaction, again and again where the server went away over it, with growing pauses.
 
     The transaction must be one that may be run twice: the server may have committed it and not have said so.
 
     Raises:
-        DatabaseAway: the server has stayed away for `outage_s`.
+        DatabaseAway: the server has stayed away for `limit_s` seconds, by default the engine's `outage_s`.
         StoreError: its refusal.
     """
-    pause, limit_s, began = 0.0, patience_of(engine).outage_s, 0.0
+    pause, began = 0.0, 0.0
+    limit_s = patience_of(engine).outage_s if limit_s is None else limit_s
     while True:
         try:
             return transaction()
         except DatabaseAway as error:
             began = began or time.monotonic()
+            if limit_s == 0:
+                raise
             if time.monotonic() - began + pause > limit_s:
                 raise DatabaseAway(
-                    f"{error}; it has been so for {limit_s:.0f} s: run the command again later"
+                    f"{error}; it has been so for {limit_s:.3g} s: run the command again later"
                 ) from error
         time.sleep(pause)
         pause = min(_LONGEST_PAUSE_S, max(0.1, 2 * pause))

@@ -41,6 +41,7 @@ from autotune.store.schema import ensure_schema
 from autotune.store.tables import MeasurementRow
 
 _PAGE = 500
+_HARDLY_S = 1.0
 
 Result = TypeVar("Result")
 
@@ -83,10 +84,11 @@ class Store:
     ) -> None:
         self.close()
 
-    def transact(self, do: Callable[[Session], Result]) -> Result:
+    def transact(self, do: Callable[[Session], Result], limit_s: float | None = None) -> Result:
         """Do something in a transaction that is the only writing one; once more where a server was away over it.
 
-        `do` must be something that may be done twice: a commit may have arrived though its answer did not.
+        `do` must be something that may be done twice: a commit may have arrived though its answer did not. `limit_s`:
+        how long a server that is away is asked again, by default as long as the store's patience goes.
 
         Raises:
             StoreError: the database cannot be written.
@@ -96,7 +98,7 @@ class Store:
             with self.write() as session:
                 return do(session)
 
-        return persistent(self._engine, transaction)
+        return persistent(self._engine, transaction, limit_s)
 
     def look(self, do: Callable[[Session], Result]) -> Result:
         """Read in a transaction; once more where a server was away over it.
@@ -254,14 +256,12 @@ class Store:
         return self.look(lambda session: claims.standing(session, identity, problem, asker))
 
     def heartbeat(self, owner: Owner, lease_s: float = claims.LEASE_S) -> int:
-        """Renew an owner's claims; returns how many it has. A server that is away is not waited for."""
-        with self.write() as session:
-            return claims.heartbeat(session, owner, lease_s)
+        """Renew an owner's claims; returns how many it has. A server that is away is hardly waited for."""
+        return self.transact(lambda session: claims.heartbeat(session, owner, lease_s), limit_s=_HARDLY_S)
 
     def release(self, owner: Owner) -> int:
-        """Give up all of an owner's claims; returns how many there were. A server that is away is not waited for."""
-        with self.write() as session:
-            return claims.release(session, owner)
+        """Give up all of an owner's claims; returns how many there were. A server that is away is hardly waited for."""
+        return self.transact(lambda session: claims.release(session, owner), limit_s=_HARDLY_S)
 
     # --- winners and lists
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from autotune.compilers.cache import BuildCache
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.devices.twin import Placement, make_twin
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.render import render
@@ -18,7 +19,7 @@ from autotune.families.template import Template, load_template
 from autotune.families.template_lines import CompilesAs, TemplateLines, template_lines
 from autotune.families.unreferenced import resolve
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.expected import storage_images
+from autotune.ops.expected import make_inputs, storage_images
 from autotune.ops.op import Op
 from autotune.trace.observed import Finding, Place, Trace
 from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
@@ -26,7 +27,11 @@ from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
 
 @dataclass(frozen=True)
 class TraceTask:
-    """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`."""
+    """A candidate to trace, as another process can be told. `problem` is executed as it is: see `Op.emulated`.
+
+    `hard`: with the op's hard inputs, which lead into code that ordinary values do not reach. `placement`: of tensors,
+    where they are not to lie as the problem says.
+    """
 
     op: OpRef
     template: Path
@@ -36,6 +41,8 @@ class TraceTask:
     blocks: int | None = SAMPLED_BLOCKS
     threads: int = 2
     seed: int = 1
+    hard: bool = False
+    placement: Placement | None = None
 
     def with_config(self, config: dict[str, Value], blocks: int | None) -> "TraceTask":
         """The same with another configuration."""
@@ -64,9 +71,12 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     source = render(template, task.problem, dict(task.config), task.spec)
     with CompilesAs(template, source, task.spec):
         artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
-    images = _images(op, task.problem, task.seed)
-    tensors = op.tensors(task.problem)
-    trace = trace_plan(artifact, source.plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    tensors, plan = op.tensors(task.problem), source.plan
+    twin = task.placement and make_twin(plan, tensors, task.placement)
+    if twin:
+        tensors, plan = twin.tensors, twin.plan
+    images = storage_images(tensors, _inputs(op, task.problem, task.seed, task.hard))
+    trace = trace_plan(artifact, plan, images, tensors, blocks=task.blocks, threads=task.threads)
     if trace.findings:
         lines = template_lines(template, source, task.spec)
         trace = replace(trace, findings=tuple(_in_template(finding, lines) for finding in trace.findings))
@@ -91,5 +101,5 @@ def _template(path: Path) -> Template:
 
 
 @lru_cache(maxsize=2)
-def _images(op: Op, problem: Problem, seed: int) -> dict[str, NDArray[Any]]:
-    return storage_images(op.tensors(problem), op.inputs(problem, seed))
+def _inputs(op: Op, problem: Problem, seed: int, hard: bool) -> dict[str, NDArray[Any]]:
+    return make_inputs(op, problem, seed, hard=hard)

@@ -31,6 +31,7 @@ class Job:
     """A candidate under way, and what is known about it so far."""
 
     source: KernelSource
+    again: bool = False  # it crashed or ran out of time before
     build_seconds: float = 0.0
     compiler: str = ""
     machine_code: str | None = None

@@ -1,11 +1,13 @@
 """What a candidate must pass before it is named the winner: another problem, and the checker. On the emulator, seconds.
 
 The problem that was searched has one shape. The other one has lengths beside the edges of tiles, more keys than queries
-and more queries than keys, and fewer key heads than query heads; and races show in the checker alone when they happened
-to give the right numbers. Verification on a GPU and the estimate's traced run have seen neither.
+and more queries than keys, and fewer key heads than query heads; its tensors lie once more as vectors do not allow, and
+once more than 2^31 elements apart; and races show in the checker alone when they happened to give the right numbers.
+Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from autotune.compilers.cache import BuildCache
@@ -16,6 +18,7 @@ from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
+from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
@@ -28,7 +31,8 @@ from autotune.tuning.evaluation import Task
 LIMIT_S = 120.0
 """What one run may take: it takes a second where nothing else uses the machine."""
 
-_PROBLEMS = 2
+_PROBLEMS = 3
+_FAR = (0, 2)  # problems of many rows, and of two: then a stride itself exceeds 2^31
 
 
 class Examiner:
@@ -50,8 +54,8 @@ class Examiner:
             problems = list(islice(self._problems(candidate), _PROBLEMS))
             if not problems:
                 self.skipped = "no second problem is known that it computes"
-            for problem in problems:
-                wrong = self._verify(candidate, problem)
+            for place, problem in enumerate(problems):
+                wrong = self._verify(candidate, problem, place)
                 if wrong:
                     return f"{wrong} (on {problem})"
             return self._check(candidate, problems[0] if problems else self._task.executed)
@@ -72,13 +76,14 @@ class Examiner:
             if fits and Space(template, problem, spec).why_not(candidate.config) is None:
                 yield problem
 
-    def _verify(self, candidate: Candidate, problem: Problem) -> str:
+    def _verify(self, candidate: Candidate, problem: Problem, place: int) -> str:
         source = self._task.render(candidate, problem)
         artifact = build_emulator(source, self._cache)
-        self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed))
+        # Each problem has another seed: what is NaN, and where, follows from it.
+        self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed + place))
         template, spec = self._task.templates[candidate.template], self._task.identity.spec
         deterministic = traits_of(template, problem, candidate.config, spec).deterministic
-        evaluate = Evaluate(artifact, source.plan, None, deterministic)
+        evaluate = Evaluate(artifact, source.plan, None, deterministic, placements_of(place), far=place in _FAR)
         try:
             reply = self._client.ask(evaluate, LIMIT_S)
         except (WorkerTimeout, WorkerDied):  # as the machine may have had it
@@ -90,19 +95,30 @@ class Examiner:
         return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
 
     def _check(self, candidate: Candidate, problem: Problem) -> str:
-        """The first finding of a traced run."""
+        """The first finding of two traced runs: as tensors lie, and as vectors do not allow."""
         if not isinstance(self._task.op_source, OpRef):
             self.skipped = "no other process can resolve the op"
             return ""
         path = self._task.templates[candidate.template].path.resolve()
-        task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec)
-        try:
-            trace = self._tracer.trace(task).trace
-        except TracerKilled:
-            raise
-        except LaunchError as error:
-            return str(error)
-        return f"{trace.findings[0]} (on {problem})" if trace.findings else ""
+        task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
+        for placement in (None, ODD) if problem != self._task.executed else (None,):
+            try:
+                trace = self._tracer.trace(replace(task, placement=placement)).trace
+            except TracerKilled:
+                raise
+            except LaunchError as error:
+                return str(error)
+            if trace.findings:
+                return f"{trace.findings[0]} (on {problem})"
+        return ""
+
+
+def placements_of(place: int) -> tuple[Placement, ...]:
+    """How tensors lie in the runs over the `place`-th problem.
+
+    On the first two one tensor after the other forbids vectors while all others allow them, on the third all do.
+    """
+    return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
 
 
 def nothing_wrong(candidate: Candidate) -> str:  # noqa: ARG001 - an examination that is not made

@@ -31,6 +31,7 @@ from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
 from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.families.source import SOURCE_NAME
 from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
@@ -68,6 +69,7 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
+        self._submitted: set[Candidate] = set()
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
@@ -95,7 +97,8 @@ class Pipeline:
             TemplateError: the template itself is wrong, which no other candidate would change.
             AutotuneError: no more threads can be started.
         """
-        job = Job(self._task.render(candidate, self._task.problem))
+        job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
+        self._submitted.add(candidate)
         cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
@@ -186,9 +189,7 @@ class Pipeline:
         except FaultFound as error:
             return self._measurement(job, Verdict(Outcome.WRONG_RESULT, str(error), None, job.verification))
         except CompileError as error:
-            template = self._task.templates[job.source.candidate.template]
-            lines = template_lines(template, job.source, self._task.identity.spec)
-            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, lines.translated(str(error))))
+            return self._measurement(job, Verdict(Outcome.COMPILE_ERROR, str(error)))
 
     def _evaluate_built(self, job: Job, building: "Future[Artifact]") -> Measurement:
         task, spec, plan = self._task, self._task.identity.spec, job.source.plan
@@ -202,7 +203,7 @@ class Pipeline:
         if not task.emulated:
             verdict, seconds = self._judge(job, cubin, plan)
             return self._measurement(job, verdict, seconds, verdict.timing)
-        why = self._why_far_behind(job)
+        why = "" if job.again else self._why_far_behind(job)  # it crashed: first it must be seen not to
         if why:
             return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
         source = task.render(job.source.candidate, task.executed)
@@ -285,6 +286,13 @@ class Pipeline:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
         return artifact
 
+    def _in_template(self, job: Job, said: str) -> str:
+        """What a compiler or the emulator says, in the template's lines."""
+        if SOURCE_NAME not in said:
+            return said
+        template = self._task.templates[job.source.candidate.template]
+        return template_lines(template, job.source, self._task.identity.spec).translated(said)
+
     def _measurement(
         self, job: Job, verdict: Verdict, seconds: float = 0.0, timing: Timing | None = None
     ) -> Measurement:
@@ -292,6 +300,6 @@ class Pipeline:
         if timing is not None and not timing.counted:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
-            verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment, job.machine_code,
+            verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
+            job.build_seconds, seconds, environment, job.machine_code,
         )  # fmt: skip

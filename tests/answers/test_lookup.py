@@ -75,6 +75,29 @@ def test_winners_of_another_mask_layout_or_dtype_serve_where_there_is_none_of_th
     assert found.sure == "plausible: timed for a problem of the same lengths, of another mask, layout or dtype"
 
 
+def test_lengths_that_change_are_answered_as_round_ones_next_to_them(store: Store, family: Template) -> None:
+    for T, BLOCK_M in ((1024, 16), (2048, 64), (1000, 32)):
+        store.record(H200, FORWARD.replace(T=T, T_kv=T), made(family, BLOCK_M), SOURCE, ok(T / 1000))
+    for T, answer, BLOCK_M, of in ((1000, "exact", 32, 1000), (1100, "nearest", 16, 1024), (2047, "nearest", 64, 2048)):
+        found = lookup.best_of_lengths("forward", T=T)
+        assert (found.answer, found.config["BLOCK_M"]) == (answer, BLOCK_M)
+        assert (found.problem.integer("T"), found.found) == (T, FORWARD.replace(T=of, T_kv=of))
+        assert found.ms == (1.0 if answer == "exact" else None)
+        assert found.plan.launches[0].grid[0] == -(-T // BLOCK_M)
+    assert [lookup._rounded(n) for n in (1, 7, 9, 15, 1024, 1100, 1200, 4095)] == [1, 7, 10, 16, 1024, 1024, 1280, 4096]
+
+
+def test_a_round_length_whose_configuration_does_not_fit_is_no_answer(
+    store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = '[[constraints]]\nexpr = "T % BLOCK_M == 0"\nwhy = "whole tiles"\n'
+    family = make_template(old='[[constraints]]\nexpr = "PAD', new=whole + '[[constraints]]\nexpr = "PAD')
+    monkeypatch.setattr(template, "builtin_templates", lambda op: (family,))
+    store.record(H200, FORWARD, made(family, 64), SOURCE, ok(1.0))
+    store.record(H200, FORWARD.replace(T=512, T_kv=512), made(family, 16), SOURCE, ok(1.0))
+    assert lookup.best_of_lengths("forward", T=1040).config["BLOCK_M"] == 16
+
+
 def test_a_nearer_problem_whose_configuration_does_not_fit_is_passed_over(
     store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

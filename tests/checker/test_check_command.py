@@ -47,6 +47,20 @@ def test_a_hint_that_a_rerun_confirmed() -> None:
     assert "32-way bank conflict, 94% of the passes through shared memory; SMEM_PAD=1 removes it" in str(hint)
 
 
+def test_a_great_trouble_is_told_even_if_no_parameter_removes_it(tmp_path: Path) -> None:
+    text = HINTED.read_text()
+    values = "SMEM_PAD = [0, 1]"
+    assert values in text
+    (tmp_path / HINTED.name).write_text(text.replace(values, "SMEM_PAD = [0]"))
+    (hint,) = check(template=tmp_path / HINTED.name, estimate=False).hints
+    assert (hint.trouble, hint.effect, hint.value) == ("bank conflicts", "remains", 0)
+    at = _line(text)
+    assert str(hint) == (
+        f"transpose, hinted.cu.j2:{at}: 32-way bank conflict, 94% of the passes through shared memory; "
+        "no parameter that promises to change it has another valid value"
+    )
+
+
 def test_no_hint_where_nothing_can_be_gained() -> None:
     assert check(template=HINTED, params={"SMEM_PAD": 1}, estimate=False).hints == ()
 

@@ -1,5 +1,6 @@
 """The README's commands and Python run as they stand there, in order, on one database."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -65,6 +66,8 @@ def test_commands_run_in_order(run: Run) -> None:
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_python_runs(snippet: str, run: Run) -> None:
+    if "import torch" in snippet and importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: `make test-torch` installs it")
     printed = run([sys.executable, "-c", snippet])
     promised = re.findall(r"^# (\(.*)$", snippet, re.MULTILINE)
     if promised:

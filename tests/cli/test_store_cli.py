@@ -21,9 +21,8 @@ from autotune.store.schema_version import HEAD, VERSION_TABLE
 from autotune.store.shipped import shipped_winners
 from tests.store.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
 
-FAMILY = builtin_templates("forward")[0].name
 OTHER = FORWARD.replace(T=64, T_kv=64)
-
+FAMILY = builtin_templates("forward")[0].name
 Capture = pytest.CaptureFixture[str]
 
 
@@ -209,7 +208,7 @@ def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
     assert run(["list", "--own"]) == 0
     shared, heading, *rows = capsys.readouterr().out.splitlines()
     assert shared == f"all rows: problem {FORWARD.key}"
-    assert heading.split() == ["id", "device", "template", "configuration", "stage", "outcome", "ms", "kind"]
+    assert heading.split() == ["id", "device", "template", "stage", "outcome", "ms", "kind", "configuration"]
     assert candidate(2).key.removeprefix("simt ") in rows[0]
     assert len(rows) == 2
     assert all(line == line.rstrip() for line in (shared, heading, *rows))
@@ -225,9 +224,9 @@ def test_what_all_rows_have_in_common_is_said_once(db: Path, capsys: Capture) ->
         ["all", "rows:", "device", "h200"],
         ["all", "rows:", "problem", *(word for word in FORWARD.key.split() if not word.startswith("T="))],
         ["all", "rows:", "template", "mine", "WARPS=4"],
-        ["id", "problem", "configuration", "stage", "outcome", "ms", "kind"],
-        ["6", "T=2048", "BLOCK_M=64", "trial", "ok", "2.048", "measured"],
-        ["5", "T=512", "BLOCK_M=16", "trial", "ok", "0.512", "measured"],
+        ["id", "stage", "outcome", "ms", "kind", "problem", "configuration"],
+        ["6", "trial", "ok", "2.048", "measured", "T=2048", "BLOCK_M=64"],
+        ["5", "trial", "ok", "0.512", "measured", "T=512", "BLOCK_M=16"],
     ]
     assert run(["list", "trials", "--limit", "1"]) == 0
     assert FORWARD.replace(T=2048).key in capsys.readouterr().out.splitlines()[1]
@@ -243,7 +242,7 @@ def test_searches_beside_one_another(searched: Path, capsys: Capture) -> None:
     assert call(capsys, "list", "searches", "--T", "65") == []
     assert run(["list", "searches"]) == 0
     heading, first, _ = capsys.readouterr().out.splitlines()
-    assert heading.split()[-8:] == ["trials", "ok", "best", "ms", "kind", "at", "trial", "x", "best", "begun"][-8:]
+    assert heading.split()[5:] == ["trials", "ok", "best", "ms", "kind", "at", "trial", "x", "best", "begun", "problem"]
     assert first.split()[0] == "1"
 
 
@@ -408,3 +407,18 @@ def test_a_missing_or_broken_database(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "text.db").write_text("hello")
     assert "is not a SQLite database" in fails(capsys, 1, "list", "--db", str(tmp_path / "text.db"))
     assert "is a folder" in fails(capsys, 1, "list", "--db", str(tmp_path))
+
+
+def test_forgetting(db: Path, capsys: Capture) -> None:
+    assert call(capsys, "db", "forget", "--outcome", "wrong_result", "--dry-run")["forgotten"] == {"wrong_result": 1}
+    assert call(capsys, "db", "forget", "--outcome", "crash")["forgotten"] == {}
+    assert run(["db", "forget", "--outcome", "wrong_result", "--outcome", "crash"]) == 0
+    assert capsys.readouterr().out == "1 record forgotten: wrong_result 1\n"
+    assert run(["db", "forget", "2", "3"]) == 0
+    assert capsys.readouterr().out == (
+        "2 records forgotten: ok 2\nwinners among them: 0 replaced by the best that is left, 1 without another\n"
+    )
+    with open_store(db) as store:
+        assert [record.id for record in store.measurements(stage=None)] == [4]
+    assert "name what to forget" in fails(capsys, 2, "db", "forget")
+    assert "not one of" in fails(capsys, 2, "db", "forget", "--outcome", "bad")

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg, TensorSpec, ViewArg, Zero
-from autotune.devices.twin import LARGEST_BYTES, Twin, make_twin
+from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, ODD, WAYS, Placement, Twin, make_twin, odd_ones
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import find_template
@@ -17,12 +17,14 @@ from autotune.ops.registry import get_op
 SPEC = gpu("h200")
 
 
-def twin_of(op: str, family: str, **fields: object) -> tuple[tuple[TensorSpec, ...], LaunchPlan, Twin]:
+def twin_of(
+    op: str, family: str, placement: Placement = GAPS, **fields: object
+) -> tuple[tuple[TensorSpec, ...], LaunchPlan, Twin]:
     problem = get_op(op).problem(**fields)  # type: ignore[arg-type]
     template = find_template(op, family)
     plan = render(template, problem, Space(template, problem, SPEC).default(), SPEC).plan
     tensors = get_op(op).tensors(problem)
-    twin = make_twin(plan, tensors)
+    twin = make_twin(plan, tensors, placement)
     assert twin is not None
     return tensors, plan, twin
 
@@ -93,3 +95,51 @@ def test_what_cannot_be_placed_twice_is_left_alone() -> None:
     twin = make_twin(LaunchPlan((Buffer("x", "fp16", 10, "input"),), (launch,)), (overlapping,))
     assert twin is not None
     assert not twin.moved
+
+
+def forbids(tensor: TensorSpec) -> str:
+    *rows, column = tensor.strides
+    if column != 1:
+        return "columns"
+    return "rows" if any(stride % 8 for stride in rows) else "start" if tensor.offset % 8 else ""
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
+def test_one_tensor_after_the_other_forbids_vectors(layout: str) -> None:
+    fields = {"B": 2, "NH": 3, "T": 5, "HS": 8, "dtype": "fp16", "layout": layout}
+    ways: dict[str, set[str]] = {}
+    for turn in range(len(WAYS)):
+        for placement in odd_ones(1, 1, turn)[: 5 if layout == "packed" else 9]:
+            _, _, twin = twin_of("backward", "flash_simt", placement, **fields)
+            assert len({tensor.storage for tensor in twin.tensors if forbids(tensor)}) <= 1  # lse is a plain pointer
+            for storage in {tensor.storage for tensor in twin.tensors}:
+                held = [elements(tensor) for tensor in twin.tensors if tensor.storage == storage]
+                assert sum(map(len, held)) == len(set.union(*held))
+            for tensor in twin.tensors:
+                ways.setdefault(tensor.name, set()).add(forbids(tensor))
+    assert all(found == {"", *WAYS} for name, found in ways.items() if name != "lse")
+
+
+def test_there_is_no_twin_for_a_storage_that_there_is_not() -> None:
+    tensors, plan, _ = twin_of("forward", "flash_simt", B=1, NH=1, T=5, HS=8)
+    assert [make_twin(plan, tensors, placement) is None for placement in odd_ones(1, 1, 0)] == [False] * 5 + [True] * 7
+
+
+def test_what_has_a_tensor_map_always_allows_vectors() -> None:
+    _, _, mapped = twin_of("forward", "flash_wgmma", ODD, B=2, NH=2, T=5, HS=64, dtype="fp16")
+    assert not any(map(forbids, mapped.tensors))
+    _, _, twin = twin_of("forward", "flash_simt", ODD, B=2, NH=2, T=5, HS=64, dtype="fp16")
+    assert all(map(forbids, [tensor for tensor in twin.tensors if tensor.name != "lse"]))
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
+def test_the_second_half_of_each_axis_is_far_away(layout: str) -> None:
+    fields = {"B": 2, "NH": 3, "T": 5, "HS": 8, "dtype": "fp16", "layout": layout}
+    for placement, axes in zip(FAR, ((0, 1, 2), (3,)), strict=True):
+        _, _, twin = twin_of("forward", "flash_simt", placement, **fields)
+        for tensor in twin.tensors:
+            assert len(elements(tensor)) == np.prod(tensor.shape)
+            if tensor.name != "lse":
+                assert all(
+                    (n // 2) * tensor.strides[axis] > 2**31 for axis, n in enumerate(tensor.shape) if axis in axes
+                )

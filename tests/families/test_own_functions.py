@@ -225,6 +225,27 @@ def test_the_front_matter_names_the_functions(make_template: MakeTemplate, tmp_p
     assert other.version != op.version
 
 
+@pytest.mark.parametrize("what", ["reference", "inputs"])
+def test_functions_of_the_front_matter_that_are_not_there(
+    what: str, make_template: MakeTemplate, tmp_path: Path
+) -> None:
+    (tmp_path / "there.py").write_text("def f(problem, inputs):\n    return {}\n")
+    names = {"reference": "there:f", what: "absent_module:f"}
+    said = "\n".join(f'{name} = "{function}"' for name, function in names.items())
+    path = make_template(FRONT, BODY, 'op = "own"', f'op = "own"\n{said}', "own").path
+    with pytest.raises(UsageError, match=rf"own.cu.j2: {what} 'absent_module:f' cannot be loaded: No module named"):
+        OpRef("own", path).resolve()
+
+
+def test_built_in_ops_make_their_own_inputs_and_bounds(make_template: MakeTemplate) -> None:
+    path = make_template(old='op = "forward"', new='op = "forward"\ninputs = "module:f"').path
+    with pytest.raises(UsageError, match="op 'forward' is built in and makes its own inputs"):
+        OpRef("forward", path).resolve()
+    bound = "[tolerance]\nout = { absolute = 1 }\n[params]"
+    with pytest.raises(TemplateError, match="a built-in op judges its results by itself"):
+        make_template(old="[params]", new=bound)
+
+
 def test_a_function_by_value_is_loaded_in_another_process(tmp_path: Path) -> None:
     factor = 3.0
     sent = named(lambda problem, inputs: inputs["x"] * factor)
@@ -354,3 +375,11 @@ def test_the_examples_reference(tmp_path: Path) -> None:
     assert load_template(path).front.flags == ("-lineinfo", "-maxrregcount={{ REGISTERS }}")
     assert 0 <= inputs["index"].min() <= inputs["index"].max() < 8
     assert op.reference(problem, inputs)["counts"].sum() == 64
+
+
+def test_where_a_notebooks_function_raised(make_op: MakeOp) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("\n\ndef f(problem, inputs):\n    return inputs['z']\n", "<stdin>", "exec"), names)
+    op, problem = make_op(names["f"])
+    with pytest.raises(UsageError, match=r"raised KeyError: 'z', <stdin>, line 4"):
+        op.reference(problem, op.inputs(problem, 0))

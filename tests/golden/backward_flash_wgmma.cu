@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=64 BLOCK_M=64 Q_STAGES=2 DO_STAGES=2 ORDER=plain STAGGER=False HEADS_AT_ONCE=1
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          5775ba7475bac4cb
+// hash:          1b928fa7986eab39
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -10,9 +10,9 @@
 #include "common/attention/exchange_ring.cuh"
 #include "common/attention/key_block.cuh"
 #include "common/attention/marked_gradients.cuh"
+#include "common/attention/query_origins.cuh"
 #include "common/attention/ring.cuh"
 #include "common/attention/round_sums.cuh"
-#include "common/attention/row_dots.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/steps.cuh"
 #include "common/attention/transposed_scores.cuh"
@@ -25,6 +25,7 @@
 #include "common/ptx/wgmma.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/slab_copy.cuh"
+#include "common/tile/slab_products.cuh"
 #include "common/tile/slab_tile.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -138,38 +139,6 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
     });
 }
 
-/// S or dP: 64 rows of K or V by the rows of Q or dO. `keys`: an operand.
-__device__ __forceinline__ void multiply_over_head(Scores64& x, uint64_t keys, SharedAddress queries)
-{
-    const uint64_t b = Queries::rows_by_k(queries);
-#pragma unroll
-    for (int step = 0; step < COLS / 16; ++step)
-        wgmma<element, BLOCK_M>(x, wgmma_advance(keys, Keys::along_columns(step)),
-                                wgmma_advance(b, Queries::along_columns(step)), step > 0);
-    wgmma_commit();
-}
-
-/// dV += P^T dO, or dK += dS^T Q. The caller commits.
-__device__ __forceinline__ void multiply_over_queries(Gradient& gradient, const Rounded& pairs, SharedAddress queries)
-{
-    const uint64_t b = Queries::k_by_columns(queries);
-#pragma unroll
-    for (int step = 0; step < BLOCK_M / 16; ++step)
-        wgmma<element, COLS, true>(gradient, pairs[step], wgmma_advance(b, Queries::along_rows(step)), 1);
-}
-
-/// dQ of 64 queries, DQ_COLS columns. `pairs`: their dS; `keys`: K from the first of the columns on.
-__device__ __forceinline__ void multiply_over_keys(Share& dq, SharedAddress pairs, SharedAddress keys)
-{
-    const uint64_t a = Pairs::rows_by_k(pairs);
-    const uint64_t b = Keys::k_by_columns(keys);
-#pragma unroll
-    for (int step = 0; step < BLOCK_N / 16; ++step)
-        wgmma<element, DQ_COLS, false, true>(dq, wgmma_advance(a, Pairs::along_columns(step)),
-                                             wgmma_advance(b, Keys::along_rows(step)), step > 0);
-    wgmma_commit();
-}
-
 /// The one of two arrays that has N elements, the first if both have.
 template <int N, int A, int B>
 __device__ __forceinline__ float (&one_of(float (&a)[A], float (&b)[B]))[N]
@@ -239,20 +208,10 @@ struct Consumer {
     /// Adds to a part of dQ's sums.
     __device__ __forceinline__ void add_dq(const Share& dq, float* sums) const
     {
-        if constexpr (BULK) {
-            const SharedAddress part = shared.parts + group * Shared::PART_BYTES;
-            if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
-            named_barrier<128>(1 + group);
-            Sums::stage(part, dq);
-            fence_async_shared();
-            named_barrier<128>(1 + group);
-            if (threadIdx.x % 128 == 0) {
-                bulk_add(sums, part, Shared::PART_BYTES);
-                bulk_commit();
-            }
-        } else {
+        if constexpr (BULK)
+            Sums::add_at_once(sums, dq, shared.parts + group * Shared::PART_BYTES, group);
+        else
             Sums::add(sums, dq);
-        }
     }
 
     /// The group's share of dQ of the step before.
@@ -261,7 +220,7 @@ struct Consumer {
         const int column = DQ_BY_ROWS ? 0 : group * DQ_COLS;
         shared.pair_tiles.wait_full(place_before(exchanged));
         wgmma_fence(dq);
-        multiply_over_keys(dq, pairs(place_before(exchanged)) + (DQ_BY_ROWS ? group * 64 * Pairs::LINE : 0),
+        multiply_over_rows<element, Pairs, Keys>(dq, pairs(place_before(exchanged)) + (DQ_BY_ROWS ? group * 64 * Pairs::LINE : 0),
                            shared.k + column / Keys::SLAB * Keys::SLAB_BYTES + column % Keys::SLAB * 2);
     }
 
@@ -276,11 +235,11 @@ struct Consumer {
         if constexpr (First()) shared.keys.wait_full(Once());
         shared.queries.wait_full(q);
         wgmma_fence(s);
-        multiply_over_head(s, Keys::rows_by_k(shared.k + group * 64 * Keys::LINE), q_tile());
+        multiply_over_columns<element, Keys, Queries>(s, Keys::rows_by_k(shared.k + group * 64 * Keys::LINE), q_tile());
         if constexpr (First()) shared.values.wait_full(Once());
         shared.douts.wait_full(d);
         wgmma_fence(dp);
-        multiply_over_head(dp, Keys::rows_by_k(shared.v + group * 64 * Keys::LINE), dout_tile());
+        multiply_over_columns<element, Keys, Queries>(dp, Keys::rows_by_k(shared.v + group * 64 * Keys::LINE), dout_tile());
         wgmma_wait<1>(s);
         weigh(p, s, tile, block.key + group * 64, masked);
         float apart[DQ_COLS == BLOCK_M ? 1 : DQ_COLS / 2];
@@ -288,7 +247,7 @@ struct Consumer {
         if constexpr (HAS_DQ && !LATE) begin_dq(dq);
         if constexpr (EARLY) {
             wgmma_fence(p);
-            multiply_over_queries(dv, p, dout_tile());
+            add_product_over_rows<element, Queries>(dv, p, dout_tile());
             wgmma_commit();
         }
         wgmma_wait<(HAS_DQ && !LATE) + EARLY>(dp);
@@ -300,9 +259,9 @@ struct Consumer {
             wgmma_fence(ds);
         } else {
             wgmma_fence(p, ds);
-            multiply_over_queries(dv, p, dout_tile());
+            add_product_over_rows<element, Queries>(dv, p, dout_tile());
         }
-        multiply_over_queries(dk, ds, q_tile());
+        add_product_over_rows<element, Queries>(dk, ds, q_tile());
         wgmma_commit();
         if constexpr (ADDED) {
             fence_async_shared();
@@ -312,10 +271,37 @@ struct Consumer {
                 shared.pair_tiles.release(place_before(exchanged));
                 add_dq(dq, sums_before);
             }
-            sums_before = dq_sums + block.number(head, tile) * Sums::TILE + group * Sums::PART;
-            exchanged.advance();
         }
         wgmma_wait<0>(dk, dv, p, ds);
+        end_step(head, tile);
+    }
+
+    /// Whether no query of a tile sees a key of the group.
+    __device__ __forceinline__ bool sees_nothing(int tile) const
+    {
+        return (tile + 1) * BLOCK_M <= block.scores.first_query(block.key + group * 64);
+    }
+
+    /// The first step where that is so: what the others' dQ wants is zeros.
+    __device__ __forceinline__ void skip_first(int head, int tile)
+    {
+        shared.keys.wait_full(Once());
+        shared.values.wait_full(Once());
+        shared.queries.wait_full(q);
+        shared.douts.wait_full(d);
+        if constexpr (ADDED) {
+            const Rounded zeros = {};
+            place_ds(zeros, group * 64);
+            fence_async_shared();
+            shared.pair_tiles.filled(exchanged);
+        }
+        end_step(head, tile);
+    }
+
+    __device__ __forceinline__ void end_step(int head, int tile)
+    {
+        sums_before = dq_sums + block.number(head, tile) * Sums::TILE + group * Sums::PART;
+        exchanged.advance();
         shared.queries.release(q);
         shared.douts.release(d);
         q.advance();
@@ -357,7 +343,12 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
 #pragma unroll
         for (int i = 0; i < COLS / 2; ++i) dk[i] = dv[i] = 0.0f;
         wgmma_fence(dk, dv);
-        block.for_each_step([&](auto... at) { consumer.step(dk, dv, at...); });
+        block.for_each_step([&](int head, int tile, auto masked, auto first) {
+            if (CAUSAL && first && consumer.sees_nothing(tile))
+                consumer.skip_first(head, tile);
+            else
+                consumer.step(dk, dv, head, tile, masked, first);
+        });
         consumer.add_last_dq();
         const int row = group * 64;
         const int at[4] = {0, block.key + row, block.key_head, block.batch};
@@ -374,22 +365,9 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
           float* __restrict__ origins, float* __restrict__ deltas, float* __restrict__ dq_sums, int NH, int T, int T_kv,
           int rows, float scale)
 {
-    const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
-    const bool exists = place.t < T;
-    const float log_sum = exists ? lse[place.number(NH, T)] : minus_infinity();
-    const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
-    float delta = 0.0f;
-    if (exists)
-        delta = vectors ? dot_of_lane<HS, 8, ROW_LANES>(out, dout, place, true)
-                        : dot_of_lane<HS, 8, ROW_LANES>(out, dout, place, false);
-    delta = reduce_lanes<Sum, 1, ROW_LANES>(delta);
-    if (place.t >= rows) return;
-    const long long number = place.number(NH, rows);
-    if (threadIdx.x % ROW_LANES == 0) {
-        const bool sees_keys = log_sum != minus_infinity();
-        origins[number] = Scores<CAUSAL>(T, T_kv, scale).origin_of(trusted_log_sum(log_sum, LARGEST_LSE));
-        deltas[number] = sees_keys ? delta : 0.0f;
-    }
+    const long long number = write_origin<HS, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
+                                                                      Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
+    if (number < 0) return;
     if constexpr (ADDED) {
         float4* const sums = reinterpret_cast<float4*>(dq_sums + number * TILE_COLS);
 #pragma unroll

@@ -1,4 +1,4 @@
-"""One's own kernels on a GPU: in place, whole numbers, fp8, compiler options; timed runs begin with equal values."""
+"""A kernel of one's own on a GPU: in place, whole numbers, fp8, compiler options; timed runs begin with one state."""
 
 from pathlib import Path
 from typing import Any

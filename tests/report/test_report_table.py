@@ -53,6 +53,18 @@ def test_left_out_where_folding_is_not_enough() -> None:
     ]
 
 
+def test_all_that_folds_at_the_end_goes_below() -> None:
+    columns, rows = [">id", ">ms", "kind", "~problem", "~configuration"], [[7, 0.5, "estimated", "T=64", "M=1 N=2"]]
+    assert list(table_lines(columns, rows, 30)) == [
+        "id   ms  kind",
+        "    problem",
+        "    configuration",
+        " 7  0.5  estimated",
+        "    T=64",
+        "    M=1 N=2",
+    ]
+
+
 def test_a_column_in_the_middle_folds() -> None:
     rows = [["forward B=4 NH=12 T=1024", 3, "ok"]]
     assert list(table_lines(["~problem", ">trials", "outcomes"], rows, 36)) == [

@@ -3,6 +3,7 @@
 import json
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,7 +292,7 @@ def test_what_went_wrong_is_looked_into_by_a_command_for_the_shell() -> None:
     assert not any("look into it" in line for line in summary_lines(fine))
 
 
-def test_the_command_is_one_that_works() -> None:
+def test_the_command_is_one_that_works(tmp_path: Path) -> None:
     candidate = find_template("forward", "flash_simt").defaults
     firsts = {Outcome.LAUNCH_ERROR: make_candidate("flash_simt", "hash", candidate)}
     there = replace(result(), firsts=firsts, messages={Outcome.LAUNCH_ERROR: "flash_simt: no (on forward B=1 NH=2)"})
@@ -301,7 +302,9 @@ def test_the_command_is_one_that_works() -> None:
     context = command.make_context(words[0], words[1:])
     assert context.params["param"] == [f"{name}={value}" for name, value in candidate.items()]
     assert (context.params["B"], context.params["NH"]) == (["1"], ["2"])
-    target = find_target("forward", "flash_simt", dict(map(parsed, context.params["param"])), None, "h200", None, {})
+    target = find_target(
+        "forward", "flash_simt", dict(map(parsed, context.params["param"])), None, "h200", tmp_path / "a.db", {}
+    )
     assert dict(target.candidate.config) == candidate
 
 
@@ -319,7 +322,7 @@ def test_why_there_is_no_winner() -> None:
 
 
 def test_trials_that_others_have_made() -> None:
-    used = replace(result(), resumed=9, stopped="trials")
+    used = replace(result(), resumed=9, new=0, stopped="trials")
     said = "nothing was left to do: earlier runs made all 9 trials, whatever their sampler and seed; "
     said += "more with --trials 18"
     assert said in list(summary_lines(used))

@@ -4,7 +4,10 @@
 #pragma once
 
 #include "common/attention/add_to_row.cuh"
+#include "common/ptx/fences.cuh"
+#include "common/ptx/named_barrier.cuh"
 #include "common/ptx/shared_vectors.cuh"
+#include "common/ptx/tensor_copy.cuh"
 
 /// Of tiles of ROWS rows by COLS columns, each in parts of 64 rows by N columns: BY_ROWS of 64 rows after the other, else of
 /// N columns after the other.
@@ -23,7 +26,21 @@ struct AccumulatorSums {
             add_to_row<4>(own, 1, 512 * c, {x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]}, true);
     }
 
-    /// Writes them to shared memory, for a bulk addition.
+    /// The same at once, by way of the group's `part_here` in shared memory. The group's barrier: number 1 + `group`.
+    static __device__ __forceinline__ void add_at_once(float* part, const float (&x)[N / 2], SharedAddress part_here,
+                                                       int group)
+    {
+        if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
+        named_barrier<128>(1 + group);  // what was there has been added
+        stage(part_here, x);
+        fence_async_shared();
+        named_barrier<128>(1 + group);
+        if (threadIdx.x % 128 != 0) return;
+        bulk_add(part, part_here, 4 * PART);
+        bulk_commit();
+    }
+
+    /// Writes them to shared memory.
     static __device__ __forceinline__ void stage(SharedAddress part, const float (&x)[N / 2])
     {
         const SharedAddress own = part + threadIdx.x % 128 * 16;

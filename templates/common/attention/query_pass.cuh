@@ -10,6 +10,7 @@
 #include "common/ptx/fences.cuh"
 #include "common/ptx/wgmma.cuh"
 #include "common/tile/slab_copy.cuh"
+#include "common/tile/slab_products.cuh"
 #include "common/tile/slab_tile.cuh"
 
 /// A block of two warp groups and a producer. BLOCK: keys a step; K_STAGES, V_STAGES: tiles of them in shared memory.
@@ -98,10 +99,10 @@ struct QueryPass {
             const SharedAddress k_tile = k + at_k.stage * Keys::BYTES, v_tile = v + at_v.stage * Keys::BYTES;
             keys.wait_full(at_k);
             wgmma_fence(s);
-            multiply_rows(s, q + group * Rows::BYTES, k_tile);
+            multiply_over_columns<T, Rows, Keys>(s, Rows::rows_by_k(q + group * Rows::BYTES), k_tile);
             values.wait_full(at_v);
             wgmma_fence(dp);
-            multiply_rows(dp, dout + group * Rows::BYTES, v_tile);
+            multiply_over_columns<T, Rows, Keys>(dp, Rows::rows_by_k(dout + group * Rows::BYTES), v_tile);
             wgmma_wait<1>(s);
             if (masked) {
                 const int query = row + accumulator_row(), key = tile * BLOCK + accumulator_col();
@@ -115,11 +116,8 @@ struct QueryPass {
 #pragma unroll
             for (int i = 0; i < BLOCK / 2; ++i) s[i] *= dp[i] - delta[i / 2 % 2];
             round_weights<T>(ds, s);
-            const uint64_t b = Keys::k_by_columns(k_tile);
             wgmma_fence(dq, ds);
-#pragma unroll
-            for (int i = 0; i < BLOCK / 16; ++i)
-                wgmma<T, COLS, true>(dq, ds[i], wgmma_advance(b, Keys::along_rows(i)), 1);
+            add_product_over_rows<T, Keys>(dq, ds, k_tile);
             wgmma_commit();
             wgmma_wait<0>(dq, ds);
             keys.release(at_k);
@@ -144,17 +142,5 @@ struct QueryPass {
         store_marked<Rows, T>(dq, scores.scale, dq_map, {0, row, head, batch}, row < scores.T, q + group * Rows::BYTES, 0,
                               group);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
-    }
-
-  private:
-    /// S or dP: 64 rows of Q or dO by a tile of K or V.
-    __device__ __forceinline__ static void multiply_rows(float (&x)[BLOCK / 2], SharedAddress own, SharedAddress tile)
-    {
-        const uint64_t a = Rows::rows_by_k(own), b = Keys::rows_by_k(tile);
-#pragma unroll
-        for (int step = 0; step < COLS / 16; ++step)
-            wgmma<T, BLOCK>(x, wgmma_advance(a, Rows::along_columns(step)), wgmma_advance(b, Keys::along_columns(step)),
-                            step > 0);
-        wgmma_commit();
     }
 };

@@ -51,3 +51,29 @@ def test_each_level_has_tests_of_headers_only() -> None:
         test.relative_to(here).with_name(f"{test.stem.removeprefix('test_')}.cuh") for test in here.glob("*/test_*.py")
     }
     assert tested == {path for path in HEADERS if level(path.as_posix())}
+
+
+def test_only_wrappers_have_code_that_another_compiler_does_not_see() -> None:
+    """What depends on the compiler or on the architecture is executed there or here alone: nobody compares the two."""
+    branch = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*", re.MULTILINE)
+    for path in resource_root("templates").rglob("*.cu*"):
+        if path.parent != COMMON / "ptx":
+            text = path.read_text(encoding="utf-8")
+            assert branch.findall(text) == [], path
+            assert not re.search(r"__CUDA_ARCH|__CUDACC__|__NVCC__|EMULATOR", text), path
+
+
+def test_every_wrapper_is_compared_with_its_twin() -> None:
+    """Tests of this folder run on the emulator, and by tests/gpu/test_wrappers.py on a GPU."""
+    tested = "".join(
+        p.read_text(encoding="utf-8") for p in Path(__file__).parent.rglob("*") if p.suffix in (".py", ".cu")
+    )
+    defined = re.compile(r"^__device__ __forceinline__ (?:static )?[\w:<>]+ (\w+)\(", re.MULTILINE)
+    for path in (COMMON / "ptx").glob("*.cuh"):
+        for name in defined.findall(path.read_text(encoding="utf-8")):
+            root = re.sub("_(?:transposed|remote|multicast)$", "", name)  # tested by their suffix, too
+            assert re.search(rf"\b{root}", tested) or name in _OF_OTHERS, f"{path.name}: {name}"
+
+
+_OF_OTHERS = {"hold_registers", "tf32_rounded", "tf32_truncated"}
+"""A part of other wrappers; and arithmetic that tests/gpu/test_tf32_rounding.py compares with the instruction."""

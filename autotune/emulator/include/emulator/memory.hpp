@@ -18,6 +18,10 @@ EMULATOR_LOAD(__ldlu)
 #undef EMULATOR_LOAD
 
 namespace emulator {
+// What a variable holds that was declared without a value: NaN, as a float of any kind (see `unset_variables`).
+template <class T> inline __attribute__((always_inline)) void unset(T& variable) {
+  __builtin_memset(static_cast<void*>(&variable), 0xff, sizeof variable);
+}
 template <class T> struct Same { using type = T; };  // a parameter of this type takes no part in deduction
 }
 

@@ -1,0 +1,1 @@
+"""Mistakes planted in kernels by rule, and what notices them."""
