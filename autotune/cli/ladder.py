@@ -64,6 +64,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
+    from autotune.devices.factory import choose_device
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
@@ -71,7 +72,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     from autotune.report.pictures import check_plot
     from autotune.report.progress import ProgressDisplay
     from autotune.store import open_store
-    from autotune.tuning.choose import choose_device
 
     if op not in LADDERS:
         raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")

@@ -82,7 +82,7 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     Raises:
         BuildError: there are none.
     """
-    folders = [*find_nvcc().include_dirs, *_wheel_include_dirs()]
+    folders = [*find_nvcc().include_dirs, *(root / "include" for root in _wheel_roots())]
     for folder in folders:
         if (folder / "cuda_fp16.h").is_file():
             return tuple(other for other in (folder, folder / "cccl") if other.is_dir())
@@ -106,10 +106,6 @@ def _wheel_roots() -> list[Path]:
     spec = importlib.util.find_spec("nvidia")
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     return sorted((root for folder in folders for root in Path(folder).glob("cu[0-9]*")), reverse=True)
-
-
-def _wheel_include_dirs() -> list[Path]:
-    return [root / "include" for root in _wheel_roots()]
 
 
 @cache

@@ -20,9 +20,17 @@ def format_bytes(count: float) -> str:
     return f"{count:.3g} TiB"
 
 
+from autotune.core.values import Value
+
+
 def format_ms(ms: float | None) -> str:
     """Milliseconds with four significant digits; nothing where there is no time."""
     return "" if ms is None else f"{ms:.4g}"
+
+
+def plain(value: Value) -> str:
+    """A field's value as it is written in keys: `1` and `0` for truth values."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def clock(seconds: float) -> str:

@@ -21,6 +21,7 @@ from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
+from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
 
@@ -60,7 +61,7 @@ class _Server:
         )
         if message.far and verdict.outcome is Outcome.OK and isinstance(self.device, CpuDevice):
             verdict = bench.move_away(self.device, message.artifact, message.plan, verdict)
-        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
+        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and DEVICES[self.device.identity.kind].dies
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:

@@ -10,7 +10,7 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
-from autotune.gpus.identity import DeviceIdentity, DeviceKind
+from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
 from autotune.store.soundness import fault, readable, unsound, unsound_winner
@@ -75,7 +75,7 @@ def candidate_row(session: Session, op: str, candidate: Candidate) -> CandidateR
 
 def to_identity(row: Device) -> DeviceIdentity:
     """A row's device."""
-    return DeviceIdentity(cast(DeviceKind, row.kind), DeviceSpec(**row.spec))
+    return DeviceIdentity(row.kind, DeviceSpec(**row.spec))
 
 
 def to_problem(row: ProblemRow) -> Problem:

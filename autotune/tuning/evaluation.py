@@ -63,7 +63,7 @@ class Task:
     @property
     def emulated(self) -> bool:
         """Whether kernels run on the emulator, and times are estimates."""
-        return self.identity.kind == "cpu"
+        return self.identity.estimates
 
     @property
     def executed(self) -> Problem:
