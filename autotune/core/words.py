@@ -2,6 +2,8 @@
 
 import re
 
+from autotune.core.values import Value
+
 # Controls but for the tab and the line feed, marks that turn the direction of what follows, lone surrogates.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -18,9 +20,6 @@ def format_bytes(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1024
     return f"{count:.3g} TiB"
-
-
-from autotune.core.values import Value
 
 
 def format_ms(ms: float | None) -> str:

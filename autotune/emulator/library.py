@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.core.errors import BuildError, LaunchError
-<<<<<<< HEAD
-from autotune.core.plan import Dim3
-from autotune.core.words import printable
-=======
 from autotune.core.plan import Dim3, Launch
->>>>>>> house
+from autotune.core.words import printable
 
 _ONE_LAUNCH = threading.Lock()
 """A launch has the process' signal handlers to itself, whichever library it is of."""

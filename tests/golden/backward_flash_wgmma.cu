@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=64 BLOCK_M=64 Q_STAGES=2 DO_STAGES=2 ORDER=plain STAGGER=False HEADS_AT_ONCE=1
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          972198be254d6570
+// hash:          dffd5ac07580962f
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -327,7 +327,8 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
 {
     extern __shared__ __align__(1024) unsigned char smem[];
     const Shared shared(shared_address(smem));
-    const Work work = WorkOrder<HEADS_AT_ONCE, false>{blocks, matrices, order_inverse}.at(blockIdx.x);
+    Work work = WorkOrder<HEADS_AT_ONCE, false>{blocks, matrices, order_inverse}.at(blockIdx.x);
+    work = {__shfl_sync(ALL_LANES, work.matrix, 0), __shfl_sync(ALL_LANES, work.tile, 0)};  // the compiler sees: one a warp
     const Block block(Scores<CAUSAL>(T, T_kv, scale), NH, NH_kv, work, blocks);
     if (threadIdx.x == 0) shared.init();
     __syncthreads();
