@@ -83,6 +83,8 @@ def export(  # noqa: PLR0913 - as `autotune.best`
         full_precision=full_precision, **fields,
     )  # fmt: skip
     path = Path(output) if output is not None else Path(f"{found.problem.op}.cu")
+    if not path.name.isprintable():  # it stands in a comment of the file
+        raise UsageError(f"the file's name {path.name!r} has characters that cannot be printed; write another one")
     notes = list(found.notes)
     if main and not has_main(found.problem.op):
         notes.append(f"there is no C++ reference for {found.problem.op}, so the file has the launcher and no main()")

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from typing import Any
 
 import jinja2
@@ -44,7 +45,7 @@ def compile_line(found: Best, name: str, main: bool) -> str:
     target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
     flags = " ".join(merged(NVCC_FLAGS, found.source.flags))
-    return f"nvcc {flags} {target} {'' if main else '-c '}{name} -o {built}"
+    return f"nvcc {flags} {target} {'' if main else '-c '}{shlex.quote(name)} -o {shlex.quote(built)}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:

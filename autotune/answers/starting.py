@@ -9,6 +9,7 @@ from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.core.words import format_ms
 from autotune.families.expressions import Expression
 from autotune.families.space import Space
 from autotune.families.starts import SUFFIX, Start, starts_text
@@ -70,7 +71,7 @@ def start_of(template: Template, line: Line, when: str) -> Start:
         raise UsageError(f"the configuration is the default of {template.name}, which is tried in any case")
     how = "" if timing.kind == "measured" else "estimated "
     what = "winner" if line.is_winner else line.stage
-    origin = f"{what}, {how}{timing.median_ms:.4g} ms"
+    origin = f"{what}, {how}{format_ms(timing.median_ms)} ms"
     start = Start(Expression(when), values, line.identity.spec.name, line.problem.key, origin)
     why = _why_not(template, start, line.problem, line.identity.spec)
     if why is not None:

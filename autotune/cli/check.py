@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table, say
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
     if as_json:
         print_json(results)
     else:
-        typer.echo(_summary(counts, interrupted))
+        say(_summary(counts, interrupted))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     return counts["fine"] == counts.total()
@@ -121,9 +121,9 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
 def _print_line(checked: "Checked") -> None:
     from autotune.report.checks import verdict
 
-    typer.echo(f"{checked.candidate}: {verdict(checked)}")
+    say(f"{checked.candidate}: {verdict(checked)}")
     for finding in checked.findings[:_MOST_SHOWN]:
-        typer.echo(f"  {finding}")
+        say(f"  {finding}")
 
 
 def _summary(counts: Counter[str], interrupted: bool) -> str:
@@ -167,16 +167,14 @@ def _print(checked: "Checked") -> None:
             typer.echo()
             print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks, {of}")
     for hint in checked.hints:
-        typer.echo(f"hint: {hint}")
+        say(f"hint: {hint}")
 
 
 def _print_findings(checked: "Checked") -> None:
     for finding in checked.findings[:_MOST_SHOWN]:
-        typer.echo(f"  {finding}")
+        say(f"  {finding}")
         if finding.other is not None and finding.other.place.line:
             other = finding.other
-            typer.echo(
-                f"      with {other.access or 'the call'} at {other.place}, block {other.block}, thread {other.thread}"
-            )
+            say(f"      with {other.access or 'the call'} at {other.place}, block {other.block}, thread {other.thread}")
     if len(checked.findings) > _MOST_SHOWN:
-        typer.echo(f"  … and {len(checked.findings) - _MOST_SHOWN} more (--json has them all)")
+        say(f"  … and {len(checked.findings) - _MOST_SHOWN} more (--json has them all)")

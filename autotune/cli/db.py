@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import starts
-from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.cli.output import DbOption, JsonOption, print_json, say
 from autotune.core.errors import UsageError
 from autotune.core.files import replacing
 from autotune.core.outcome import Outcome
@@ -76,7 +76,7 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if as_json:
         print_json({"lines": count, "file": str(output)})
     else:
-        typer.echo(f"{count} lines written to {output}")
+        say(f"{count} lines written to {output}")
 
 
 def _export_recording(
@@ -104,7 +104,7 @@ def _export_recording(
     if as_json:
         print_json({"configurations": len(recording.results), "file": str(output)})
     else:
-        typer.echo(f"{number(len(recording.results), 'configuration')} written to {output}")
+        say(f"{number(len(recording.results), 'configuration')} written to {output}")
 
 
 def _as_list(lines: Iterable[str]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def import_command(
     if as_json:
         print_json({"added": report.added, "known": report.known, "winners": report.winners})
     else:
-        typer.echo(f"{report.added} records added, {report.known} known already, {report.winners} winners stand")
+        say(f"{report.added} records added, {report.known} known already, {report.winners} winners stand")
 
 
 @app.command("forget")
@@ -176,11 +176,9 @@ def forget_command(  # noqa: PLR0913, PLR0917 - one parameter an option
         return
     said = ", ".join(f"{name} {count}" for name, count in sorted(found.outcomes.items()))
     total = number(sum(found.outcomes.values()), "record")
-    typer.echo(f"{total} {'would be ' if dry_run else ''}forgotten{': ' if said else ''}{said}")
+    say(f"{total} {'would be ' if dry_run else ''}forgotten{': ' if said else ''}{said}")
     if found.replaced or found.gone:
-        typer.echo(
-            f"winners among them: {found.replaced} replaced by the best that is left, {found.gone} without another"
-        )
+        say(f"winners among them: {found.replaced} replaced by the best that is left, {found.gone} without another")
 
 
 @app.command("upgrade")
@@ -197,9 +195,9 @@ def upgrade_command(db: DbOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"before": before, "after": after})
     elif before == after:
-        typer.echo(f"the schema is the newest already ({after})")
+        say(f"the schema is the newest already ({after})")
     else:
-        typer.echo(f"schema upgraded from {before or 'none'} to {after}")
+        say(f"schema upgraded from {before or 'none'} to {after}")
 
 
 @app.command("recheck")
@@ -273,13 +271,13 @@ def _rechecked(where: str, one: "Rechecked") -> dict[str, Any]:
 def _print_standing(where: str, found: "list[Rechecked]") -> None:
     counts = Counter(one.standing for one in found)
     said = ", ".join(f"{count} {standing}" for standing, count in counts.most_common())
-    typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
+    say(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
             line = one.line
-            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
+            say(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
     left = Counter(
         (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
     )
     for (standing, why), count in left.items():
-        typer.echo(f"  {count} {standing}: {why}")
+        say(f"  {count} {standing}: {why}")

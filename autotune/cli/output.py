@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune.core.words import printable
 from autotune.store.plain import dumps
 
 DbOption = Annotated[
@@ -14,6 +15,11 @@ DbOption = Annotated[
 ]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print comma-separated values, a column a field and parameter.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def say(text: str) -> None:
+    """One line, or several, of which a terminal obeys nothing: names, messages and databases are others'."""
+    typer.echo(printable(text))
 
 
 def print_json(data: Any) -> None:
@@ -43,7 +49,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     width = shutil.get_terminal_size().columns if terminal else None
     heading, *lines = table_lines(columns, list(rows), width)
     if title is not None:
-        typer.echo(title)
+        say(title)
     typer.echo(typer.style(heading, bold=True) if terminal else heading)
     for line in lines:
         typer.echo(line)
@@ -54,4 +60,4 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     shown = [(name, value) for name, value in pairs if value not in (None, "", (), [])]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        typer.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")

@@ -13,7 +13,7 @@ from autotune.cli.options import (
     problem_options,
     split_setting,
 )
-from autotune.cli.output import JsonOption, print_json, print_table
+from autotune.cli.output import JsonOption, print_json, print_table, say
 from autotune.core.blas import one_blas_thread
 from autotune.core.values import Value
 from autotune.tuning.samplers import SAMPLERS
@@ -160,7 +160,7 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
         if len(results) > 1:
             print_sweep(results)
         for problem in missed:
-            typer.echo(f"not reached: {problem}")
+            say(f"not reached: {problem}")
     if missed or results[-1].stopped == "interrupted":
         return INTERRUPTED
     return 0 if all(result.best is not None for result in results) else 3
@@ -190,20 +190,20 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
     )
 
     for line in summary_lines(result, asked):
-        typer.echo(line)
+        say(line)
     if result.best is None:
-        typer.echo(no_winner(result))
+        say(no_winner(result))
         return
     typer.echo()
     print_table(table_columns(result), table_rows(result))
     for line in shared_lines(result):
-        typer.echo(line)
+        say(line)
     typer.echo()
     for line in best_lines(result):
-        typer.echo(line)
-    typer.echo(f"recorded in {result.database}")
+        say(line)
+    say(f"recorded in {result.database}")
     op = get_op(result.problem.op)
-    typer.echo(f"next: {next_command(op, result, asked)}")
+    say(f"next: {next_command(op, result, asked)}")
     other = other_answer(op, result, asked)
     if other is not None:
-        typer.echo(f"note: {other}")
+        say(f"note: {other}")

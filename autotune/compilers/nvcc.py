@@ -1,15 +1,18 @@
 """Cubins: a rendered source compiled by nvcc for one architecture."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.ptxas import parse_ptxas
 from autotune.compilers.running import compile_source
-from autotune.compilers.toolchain import Compiler, find_nvcc
+from autotune.compilers.toolchain import Compiler, find_gxx, find_nvcc
+from autotune.core.errors import BuildError
 from autotune.families.flags import merged
 from autotune.families.source import NVCC_FLAGS, SOURCE_NAME, KernelSource
 
@@ -25,6 +28,14 @@ FLAGS = (
 """Options of every cubin, beside `-cubin -arch=…` and a template's own."""
 
 _CUBIN = "kernel.cubin"
+_HEADERS = (
+    "cuda_[bf][fp]*.h*",
+    "cooperative_groups*",
+    "mma.h",
+    "cuda_pipeline*.h",
+    "crt/mma.h*",
+    "cooperative_groups/*.h",
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +59,23 @@ def build_cubin(source: KernelSource, arch: str, cache: BuildCache, *, timeout_s
     """
     nvcc = find_nvcc(arch)
     flags = merged(FLAGS, source.flags)
-    recipe = Recipe("cubin", source, str(nvcc), arch, flags)
+    recipe = Recipe("cubin", source, str(nvcc), arch, flags, _beside(nvcc))
     return cache.build(recipe, lambda folder: _compile(nvcc, arch, flags, folder, timeout_s))
+
+
+@cache
+def _beside(nvcc: Compiler) -> tuple[str, str]:
+    """What it reads beside the source: headers of the toolkit that kernels include, and what the host's compiler is,
+    which preprocesses. Another toolkit may call itself the same."""
+    digest = hashlib.sha256()
+    for folder in nvcc.include_dirs:
+        for path in sorted(path for pattern in _HEADERS for path in folder.glob(pattern) if path.is_file()):
+            digest.update(f"{path.name}:{path.stat().st_size}:".encode() + path.read_bytes())
+    try:
+        host = str(find_gxx())
+    except BuildError:  # nvcc will say so
+        host = ""
+    return digest.hexdigest()[:32], host
 
 
 def _compile(nvcc: Compiler, arch: str, flags: Sequence[str], folder: Path, timeout_s: float) -> Built:

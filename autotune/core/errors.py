@@ -60,6 +60,10 @@ class FaultFound(AutotuneError):
     """
 
 
+class SharedCacheWarning(UserWarning):
+    """What a build cache holds is code, and somebody else can write it. No error: it is said, and the work goes on."""
+
+
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""
 

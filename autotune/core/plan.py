@@ -153,13 +153,18 @@ class Zero:
 
 @dataclass(frozen=True)
 class Launch:
-    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block."""
+    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block, `cluster` blocks a cluster (sm_90)."""
 
     kernel: str
     grid: Dim3
     block: Dim3
     smem: int
     args: tuple[Arg, ...]
+    cluster: Dim3 = (1, 1, 1)
+
+    @property
+    def clustered(self) -> bool:
+        return self.cluster != (1, 1, 1)
 
     @property
     def threads(self) -> int:

@@ -10,6 +10,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.parameters import parameter_places
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Launch, LaunchPlan, TensorMapArg
+from autotune.devices.driver_launches import ClusterKernels
 from autotune.gpus.spec import DeviceSpec
 
 UNASKED_SMEM = 48 * 1024
@@ -18,15 +19,20 @@ UNASKED_SMEM = 48 * 1024
 
 @dataclass
 class CudaProgram:
-    """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps."""
+    """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps.
+
+    `clusters` has those that are launched in clusters once more.
+    """
 
     module: Any
+    clusters: ClusterKernels
     kernels: dict[str, Any] = field(default_factory=dict)
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Unload: PyCUDA does when the last reference goes."""
         self.kernels.clear()
+        self.clusters.close()
         self.module = None
 
 
@@ -37,7 +43,7 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
         LaunchError: the device refuses it; for shared memory the message says asked and available.
     """
     with translated(driver, f"cannot load {artifact.path.name}"):
-        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()))
+        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()), ClusterKernels(artifact.path))
     for name in plan.kernels:
         with translated(driver, f"kernel {name} is not in {artifact.path.name}"):
             program.kernels[name] = program.module.get_function(name)
@@ -46,6 +52,8 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
         check_launch(launch, spec, kernel.max_threads_per_block, kernel.num_regs, kernel.shared_size_bytes)
         if any(isinstance(arg, TensorMapArg) for arg in launch.args):
             program.places[launch.kernel] = parameter_places(artifact.path, launch.kernel)
+        if launch.clustered:
+            program.clusters.prepare(launch)
     for name, kernel in program.kernels.items():
         dynamic = max(launch.smem for launch in plan.launches if launch.kernel == name)
         if dynamic + kernel.shared_size_bytes > UNASKED_SMEM:

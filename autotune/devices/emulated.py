@@ -170,7 +170,7 @@ class CpuDevice:
             if storage is not None:
                 self._held(storage)
         arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        failure = binary.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
+        failure = binary.launch(step, arguments, self._threads)
         damage = self._damage()  # looked at in any case: it is repaired by looking
         if failure is not None:
             raise LaunchError(f"kernel {step.kernel}: {self._describe(failure)}")
@@ -204,5 +204,7 @@ def _check(launch: Launch, spec: DeviceSpec) -> None:
     ):
         if asked > allowed:
             raise LaunchError(f"kernel {launch.kernel} asks for {asked} {what}; {spec.title} allows {allowed}")
+    if launch.clustered and spec.compute_capability < 90:
+        raise LaunchError(f"kernel {launch.kernel} is launched in clusters; {spec.title} has none")
     if min(*launch.grid, *launch.block) < 1:
         raise LaunchError(f"kernel {launch.kernel}: grid {launch.grid} or block {launch.block} is empty")

@@ -30,7 +30,9 @@ from autotune.gpus.spec import DeviceSpec
 _ALIGNMENT = 256  # of workspaces, as that of allocations
 _MOST_MAPS = 64  # remembered by each tensor map of a frame
 _CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
-_STREAM = 32  # offset of the stream in it
+_STREAM, _ATTRIBUTES = 32, 40  # offsets of the stream and of the attributes' address in it
+_CLUSTER = struct.Struct("<I4x3I52x")  # CUlaunchAttribute: which, then a union of 64 bytes
+_CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
 _PARAMETERS, _SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_SIZE, …_END
 
 
@@ -182,12 +184,15 @@ class _Frame:
             packed = pack_arguments(step.args, nothing, lambda *_: bytes(TENSOR_MAP_BYTES), places)
             self._note(step, places, end, which)
             config = end + -(-len(packed) // 64) * 64
-            grid = _CONFIG.pack(*step.grid, *step.block, step.smem, 0, 0, 0)
+            grid = _CONFIG.pack(*step.grid, *step.block, step.smem, 0, 0, int(step.clustered))
             parts += [(end, packed), (config, grid)]
             self._streams.append((config + _STREAM) // 8)
             later.append((step, end, config, len(packed)))
             self._commands.append((len(later) - 1,))
             end = config + 128  # the configuration, the parameters' size, and the array that leads to both
+            if step.clustered:
+                parts.append((end, _CLUSTER.pack(_CLUSTER_DIMENSION, *step.cluster)))
+                end += 128
         self._memory = bytearray(max(8, end))
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
@@ -199,6 +204,8 @@ class _Frame:
         for step, start, config, length in later:
             size, extra = config + 56, config + 64
             self._words[size // 8] = length
+            if step.clustered:
+                self._words[(config + _ATTRIBUTES) // 8] = base + config + 128
             for place, word in enumerate((_PARAMETERS, base + start, _SIZE, base + size, _END)):
                 self._words[extra // 8 + place] = word
             pointers = (base + config, binary.handle(step.kernel), None, base + extra)

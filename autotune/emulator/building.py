@@ -2,12 +2,14 @@
 
 import platform
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
+from autotune.core.errors import CompileError
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import (
     for_tracing,
@@ -48,11 +50,22 @@ def build_emulator(
         CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
         BuildError: there is no compiler, or it could not run.
     """
-    support = emulator_support(cache.root, traced)
-    kernels = source.plan.kernels
-    flags = (*support.flags, *for_hosts(source.flags))
-    recipe = Recipe("emulator", source, str(support.compiler), platform.machine(), flags, (support.key, arch, *kernels))
-    return cache.build(recipe, lambda folder: _compile(support, source, arch, folder, timeout_s))
+    with closing(emulator_support(cache.root, traced)) as support:
+        kernels = source.plan.kernels
+        flags, beside = (*support.flags, *for_hosts(source.flags)), (support.key, arch, *kernels)
+        recipe = Recipe("emulator", source, str(support.compiler), platform.machine(), flags, beside)
+
+        def compile_step(folder: Path) -> Built:
+            try:
+                return _compile(support, source, arch, folder, timeout_s)
+            except CompileError:
+                if support.is_sound():
+                    raise
+            # Not the source's fault: what all builds share has been damaged since it was found.
+            with closing(emulator_support(cache.root, traced)) as mended:
+                return _compile(mended, source, arch, folder, timeout_s)
+
+        return cache.build(recipe, compile_step)
 
 
 def _compile(support: Support, source: KernelSource, arch: str, folder: Path, timeout_s: float) -> Built:

@@ -87,6 +87,7 @@ class LaunchSpec:
     smem: Expression
     args: tuple[str, ...]
     when: Expression | None
+    cluster: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,8 @@ def parse_front_matter(text: str, where: str) -> FrontMatter:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TemplateError(f"{where}: front matter is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise TemplateError(f"{where}: front matter is nested too deeply") from error
     try:
         return _Reader(data).front_matter()
     except TemplateError as error:
@@ -300,7 +303,7 @@ class _Reader:
         return steps
 
     def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
-        _only(item, {"kernel", "grid", "block", "smem", "args", "when", "zero"}, "launch")
+        _only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
         when = _optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
@@ -308,11 +311,12 @@ class _Reader:
             raise TemplateError("[[launch]] needs 'kernel'")
         where = f"[[launch]] {item['kernel']}"
         grid, block = (tuple(map(_expression, _items(item, key, where))) for key in ("grid", "block"))
-        if len(grid) > 3 or len(block) > 3:
-            raise TemplateError(f"{where}: grid and block have at most 3 axes")
+        cluster = tuple(map(_expression, _items(item, "cluster", where))) if "cluster" in item else ()
+        if max(map(len, (grid, block, cluster))) > 3:
+            raise TemplateError(f"{where}: grid, block and cluster have at most 3 axes")
         smem = _expression(item.get("smem", "0"))
         args = tuple(map(str, _items(item, "args", where)))
-        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when)
+        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
 
     def _tolerances(self) -> tuple[tuple[str, Tolerance], ...]:
         outputs = [tensor.name for tensor in self._tensors() if tensor.role != "input"]

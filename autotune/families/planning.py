@@ -1,5 +1,6 @@
 """Front matter's launch section -> a concrete launch plan."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -25,6 +26,7 @@ from autotune.core.plan import (
 from autotune.core.problem import Problem
 from autotune.families.expressions import Expression
 from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace
+from autotune.families.limits import MAX_CLUSTER
 from autotune.families.template import Template
 from autotune.ops.op import Op, contiguous
 
@@ -97,15 +99,20 @@ def _storages(tensors: Any) -> tuple[Buffer, ...]:
 
 
 def _launch(step: LaunchSpec, namespace: Mapping[str, Any], arguments: "_Arguments") -> Launch:
-    grid, block = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block))
-    return Launch(step.kernel, grid, block, step.smem.whole(namespace), tuple(map(arguments.parse, step.args)))
+    grid, block, cluster = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block, step.cluster))
+    smem, args = step.smem.whole(namespace), tuple(map(arguments.parse, step.args))
+    if any(blocks % part for blocks, part in zip(grid, cluster, strict=True)):
+        raise TemplateError(f"kernel {step.kernel}: a grid of {grid} blocks is not made of clusters of {cluster}")
+    if math.prod(cluster) > MAX_CLUSTER:
+        raise TemplateError(f"kernel {step.kernel}: clusters have at most {MAX_CLUSTER} blocks, got {cluster}")
+    return Launch(step.kernel, grid, block, smem, args, cluster)
 
 
 def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:
     values = [size.whole(namespace) for size in sizes]
-    if min(values) < 1:
-        raise TemplateError(f"kernel {kernel}: grid and block sizes must be at least 1, got {values}")
-    x, y, z = [*values, 1, 1][:3]
+    if min(values, default=1) < 1:
+        raise TemplateError(f"kernel {kernel}: grid, block and cluster sizes must be at least 1, got {values}")
+    x, y, z = [*values, 1, 1, 1][:3]
     return x, y, z
 
 

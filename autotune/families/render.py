@@ -3,20 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
-
-from jinja2 import Template as JinjaTemplate
-from jinja2 import TemplateError as JinjaError
-from jinja2 import TemplateSyntaxError
-from jinja2.exceptions import SecurityError, UndefinedError
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.families.expressions import CUDA_TEXT
+from autotune.families.bodies import is_shipped, rendered
 from autotune.families.flags import checked, merged
+from autotune.families.includes import require_named
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -24,15 +19,6 @@ from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
-
-
-@lru_cache(maxsize=64)
-def _compiled(template: Template) -> JinjaTemplate:
-    try:
-        return CUDA_TEXT.from_string(template.body)
-    except TemplateSyntaxError as error:
-        before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
-        raise TemplateError(f"{template.path}: line {before + error.lineno}: {error.message}") from error
 
 
 def render(template: Template, problem: Problem, config: Config, spec: DeviceSpec) -> KernelSource:
@@ -55,20 +41,16 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
 
 def _flags(template: Template, namespace: Mapping[str, Any]) -> tuple[str, ...]:
     try:
-        return checked([CUDA_TEXT.from_string(flag).render(namespace) for flag in template.front.flags])
-    except (JinjaError, TemplateError) as error:
+        return checked([rendered(template.path, 0, flag, namespace) for flag in template.front.flags])
+    except TemplateError as error:
         raise TemplateError(f"{template.path}: flags: {error}") from error
 
 
 def _body(template: Template, namespace: Mapping[str, Any]) -> str:
-    try:
-        text = _compiled(template).render(namespace)
-    except UndefinedError as error:
-        raise TemplateError(f"{template.path}: {error.message}; known: {', '.join(sorted(namespace))}") from error
-    except SecurityError as error:
-        raise TemplateError(f"{template.path}: not allowed: {error.message}") from error
-    except Exception as error:  # whatever the template's own code raises
-        raise TemplateError(f"{template.path}: rendering failed: {type(error).__name__}: {error}") from error
+    before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
+    text = rendered(template.path, before, template.body, namespace)
+    if not is_shipped(template.path):
+        require_named(text, {include.name for include in template.includes}, str(template.path))
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise TemplateError(f"{template.path}: rendering failed: a surrogate is no text")
     return text.lstrip("\n")

@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import TemplateError
@@ -15,6 +16,25 @@ SOURCE_NAME = "kernel.cu"
 
 NVCC_FLAGS = ("-std=c++17", "-O3")
 """Of every compile line: of builds, in the headers of rendered files and in exports."""
+
+
+LARGEST = 2**20
+"""Bytes of a template or a header at the most."""
+
+
+def read_source(path: Path) -> str:
+    """The text of a template or a header.
+
+    Raises:
+        TemplateError: it is larger than any of them can be; `/dev/zero` has no end.
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise TemplateError(f"{path} is no template: it is larger than {LARGEST >> 20} MiB")
+    return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
 @dataclass(frozen=True)

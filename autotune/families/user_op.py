@@ -185,7 +185,7 @@ class CustomOp(Op):
         """The function on inputs of this floating type, as float64."""
         outputs, what = self._outputs(problem), f"the reference of op {self.name!r}"
         given: Arrays = {
-            name.removesuffix(BEFORE): array.astype(np.int64 if _is_whole(array) else kind)
+            name.removesuffix(BEFORE): array.astype(np.int64 if array.dtype.kind in "biu" else kind)
             for name, array in inputs.items()
         }
         results = _called(what, self._reference, problem.fields, given)
@@ -237,10 +237,6 @@ def _numbers(what: str, name: str, given: Any, shape: tuple[int, ...]) -> NDArra
 
 
 _SMALL = tuple(np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
-
-
-def _is_whole(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "biu"
 
 
 def _exact(what: str, tensor: TensorSpec, given: Any) -> NDArray[np.float64]:

@@ -115,12 +115,14 @@ _SECOND_LENGTHS = (
     {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 131, "T_kv": 131}, {"T": 1, "T_kv": 1},
     {"T": 257, "T_kv": 257},
 )  # fmt: skip
-_SECOND_ROWS = tuple(
-    {"B": 2, "NH": 3, "T": T, "T_kv": T_kv} for T, T_kv in ((113, 203), (203, 113), (2, 257))
-)  # fmt: skip
+_SECOND_ROWS = (  # several steps of rows that are kept, and of vectors
+    {"B": 2, "NH": 3, "T": 259, "T_kv": 200},
+    {"B": 2, "NH": 3, "T": 203, "T_kv": 112},
+    {"B": 2, "NH": 3, "T": 2, "T_kv": 1032},
+)
 _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
     "matmul": (
-        {"B": 2, "NH": 4, "M": 137, "N": 203, "K": 72, "group": 2, "interleaved": "ab"},
+        {"B": 2, "NH": 4, "M": 137, "N": 200, "K": 72, "group": 2, "interleaved": "ab"},
         {"B": 2, "NH": 4, "M": 203, "N": 72, "K": 137, "group": 1, "interleaved": "c"},
         {"B": 2, "NH": 4, "M": 2, "N": 3, "K": 137},
     ),

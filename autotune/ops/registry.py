@@ -42,12 +42,7 @@ def problem_of(key: str) -> Problem:
         ProblemError: an unknown op, field or value.
     """
     op, *fields = key.split(" ")
-    return get_op(op).problem(**dict(_pair(field) for field in fields))
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
+    return get_op(op).problem(**dict(field.partition("=")[::2] for field in fields))
 
 
 BUILTIN = tuple(register(op).name for op in (Forward(), Backward(), Matmul(), Softmax(), SoftmaxBackward(), Permute()))

@@ -13,7 +13,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.passwords import hidden
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
-from autotune.core.words import clock, format_ms, number
+from autotune.core.words import clock, format_ms, number, plain
 from autotune.families.template import SUFFIX
 from autotune.gpus.identity import gpu_of_record
 from autotune.gpus.meant import usual_gpu
@@ -192,7 +192,7 @@ def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
     """What holds for all rows of a sweep, above them."""
     fields = results[0].problem.fields
     varied = differing([result.problem.fields for result in results])
-    same = " ".join(f"{name}={_word(value)}" for name, value in fields.items() if name not in varied)
+    same = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if name not in varied)
     kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
     yield f"{len(results)} winners of {results[0].problem.op} {same}; {kind}"
     configs = [result.best.candidate.config for result in results if result.best is not None]
@@ -212,10 +212,6 @@ def _varied(results: Sequence[SearchResult]) -> list[str]:
         if field.default_from and all(problem[field.name] == problem[field.default_from] for problem in problems)
     }
     return [name for name in differing([problem.fields for problem in problems]) if name not in follow]
-
-
-def _word(value: Value) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def best_lines(result: SearchResult) -> Iterator[str]:

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.core.words import printable
+
 _GAP = 2
 _LEAST = 16  # characters a line that a folded column keeps
 _LEAST_BESIDE = 40  # that the last one keeps beside the others; with less it goes below them
@@ -39,7 +41,7 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[object]], width:
         rows: a cell a column; None is empty.
         width: characters there are; None for as many as it takes.
     """
-    texts = [["" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
+    texts = [["" if cell is None else printable(" ".join(str(cell).split())) for cell in row] for row in rows]
     made = [_column(name, [row[place] for row in texts]) for place, name in enumerate(columns)]
     made[-1] = replace(made[-1], folds=not made[-1].right)
     below: list[_Column] = []

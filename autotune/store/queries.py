@@ -117,7 +117,7 @@ def problems(session: Session, op: str | None) -> list[ProblemSummary]:
         outcomes[problem_id, device_id][outcome] = count
     best: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for row in session.scalars(select(Winner)):
-        best[row.problem_id, row.device_id][row.kind] = float(row.measurement.ms or 0.0)
+        best[row.problem_id, row.device_id][row.kind] = to_winner(row).record.measurement.ms or 0.0
     names = {row[0]: row[1] for row in session.execute(select(Device.id, Device.name))}
     rows = {row.id: to_problem(row) for row in session.scalars(select(ProblemRow))}
     pairs = sorted((rows[p].op, p, names[d], d) for p, d in {**outcomes, **best} if op in {None, rows[p].op})
@@ -171,8 +171,8 @@ def improvements(session: Session, problem: Problem, device: str, kind: str) -> 
     times = filtered(select(MeasurementRow.id, MeasurementRow.ms), where).order_by(MeasurementRow.id)
     best, ids = float("inf"), []
     for measurement_id, ms in session.execute(times):
-        if ms < best:
-            best = ms
+        if ms is None or ms < best:  # what is not sound is refused below
+            best = ms or best
             ids.append(measurement_id)
     return [to_record(session.get_one(MeasurementRow, measurement_id)) for measurement_id in ids]
 

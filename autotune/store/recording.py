@@ -15,7 +15,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store.records import Stage
-from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row
+from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row, to_winner
 from autotune.store.tables import CandidateRow, Claim, Device, MeasurementRow, ProblemRow, Winner
 
 
@@ -166,7 +166,10 @@ def _standing(session: Session, row: MeasurementRow) -> Winner | None:
     query = select(Winner).where(
         Winner.problem_id == row.problem_id, Winner.device_id == row.device_id, Winner.kind == row.kind
     )
-    return session.scalars(query).one_or_none()
+    winner = session.scalars(query).one_or_none()
+    if winner is not None:
+        to_winner(winner)  # nothing is compared with what is not sound
+    return winner
 
 
 def _crown(session: Session, winner: Winner | None, row: MeasurementRow) -> None:

@@ -177,4 +177,5 @@ class Winner(Base):
     measurement_id: Mapped[int] = mapped_column(ForeignKey("measurement.id"), index=True)
     updated_at: Mapped[datetime]
 
-    measurement: Mapped[MeasurementRow] = relationship(lazy="joined", innerjoin=True)
+    # Outer: a winner whose record is gone from an edited database is to be noticed, not left out.
+    measurement: Mapped[MeasurementRow] = relationship(lazy="joined", innerjoin=False)

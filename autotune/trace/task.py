@@ -69,14 +69,16 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     op = resolve(task.op)
     template = _template(task.template)
     source = render(template, task.problem, dict(task.config), task.spec)
+    builds = cache or BuildCache()
     with CompilesAs(template, source, task.spec):
-        artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
+        artifact = build_emulator(source, builds, traced=True, arch=task.spec.arch)
     tensors, plan = op.tensors(task.problem), source.plan
     twin = task.placement and make_twin(plan, tensors, task.placement)
     if twin:
         tensors, plan = twin.tensors, twin.plan
     images = storage_images(tensors, _inputs(op, task.problem, task.seed, task.hard))
     trace = trace_plan(artifact, plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    builds.give_back(artifact)
     if trace.findings:
         lines = template_lines(template, source, task.spec)
         trace = replace(trace, findings=tuple(_in_template(finding, lines) for finding in trace.findings))

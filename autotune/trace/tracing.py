@@ -97,7 +97,8 @@ class _Run:
         truncated = 0
         for step in self._plan.steps:
             if isinstance(step, Zero):
-                self._zero(step.buffer)
+                self._memory[step.buffer].fill(0)
+                self._set_written(step.buffer)
                 continue
             sampled = sample_blocks(step.grid, blocks)
             failure = self._launch(step, sampled, threads)
@@ -117,10 +118,6 @@ class _Run:
         address = self._memory[buffer.name].address
         return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPES[buffer.dtype].size, buffer.role == "input")
 
-    def _zero(self, name: str) -> None:
-        self._memory[name].fill(0)
-        self._set_written(name)
-
     def _set_written(self, name: str) -> None:
         self.loaded.set_written([buffer.name for buffer in self._plan.buffers].index(name))
 
@@ -128,7 +125,7 @@ class _Run:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
         arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
+        return self.loaded.launch(step, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
         stats, totals = self.loaded.stats(), self.loaded.totals()

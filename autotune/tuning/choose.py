@@ -1,24 +1,17 @@
-"""From what a user asks for to an op, a problem, families and a device."""
+"""From what a user asks for to an op, a problem and families."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.core import settings
-from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, UsageError
-from autotune.core.extras import install
+from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
 from autotune.families.catalogue import of_full_precision
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
 from autotune.families.user_functions import Named
-from autotune.gpus.identity import parse_device
-from autotune.gpus.known import gpu
-from autotune.gpus.present import present_gpu
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.op import Op
 from autotune.tuning.joint_space import Families, Family
@@ -99,48 +92,6 @@ def require_some(families: Families) -> None:
     if families.size == 0:
         why = "; ".join(f"{family.name}: {family.space.why_not(family.defaults)}" for family in families.empty)
         raise NoFeasibleConfiguration(f"no configuration passes the constraints: {why}")
-
-
-def choose_device(device: str | None, target: str | None) -> DeviceOpener:
-    """The device to search on: as asked, else `AUTOTUNE_DEVICE`, else the GPU that is here, else the emulator.
-
-    Args:
-        device: `cuda`, `cuda:1`, `cpu`, `cpu:h200` (as `cpu` with that target), or the name of the GPU that is here.
-        target: on `cpu`, the GPU to estimate for; default the GPU that is here, else `AUTOTUNE_TARGET` or h200.
-
-    Raises:
-        DeviceMissing: no such GPU here, or no PyCUDA.
-        UsageError: not a device's name.
-    """
-    wanted = device or settings.device()
-    if wanted is None:
-        wanted = "cuda" if target is None and present_gpu() is not None and _has_pycuda() else "cpu"
-    meant = parse_device(wanted)
-    if meant.kind == "replay":
-        raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")
-    if meant.kind == "cpu":
-        if None not in {meant.gpu, target}:
-            raise UsageError(f"--device {wanted} names the GPU to estimate for already: leave out --target {target}")
-        name, present = meant.gpu or target, present_gpu()
-        return CpuOpener(present if name is None and present is not None else gpu(name or settings.target()))
-    if target is not None:
-        raise UsageError(f"--target goes with --device cpu; on {wanted} times are measured, for that GPU itself")
-    present = present_gpu(meant.index)
-    if meant.gpu is not None:
-        name = gpu(meant.gpu).name
-        if present is None or name != present.name:
-            raise DeviceMissing(f"no {name} here; --device cpu --target {name} estimates for it")
-    if present is None:
-        raise DeviceMissing(
-            f"no NVIDIA GPU {meant.index} here; --device cpu uses the emulator, with estimates for --target"
-        )
-    if not _has_pycuda():
-        raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}, or use --device cpu")
-    return CudaOpener(meant.index)
-
-
-def _has_pycuda() -> bool:
-    return importlib.util.find_spec("pycuda") is not None
 
 
 def _distinct(templates: Sequence[Template]) -> tuple[Template, ...]:

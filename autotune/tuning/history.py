@@ -11,6 +11,7 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import DatabaseAway
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store import Store
@@ -83,13 +84,18 @@ class Records:
         return (*named, UNCOUNTED_DRIVER) if self.driver == DRIVER else named
 
     def news(self) -> Iterator[StoredMeasurement]:
-        """Trials recorded since the last call, oldest first; the first call yields all there are."""
+        """Trials recorded since the last call, oldest first; the first call yields all there are.
+
+        What was ruled out before anything was built names no driver, and is read as well.
+        """
+        drivers = (*self._drivers, "") if self._drivers else None
         arrived = self.store.measurements(
-            self.problem, self.identity.name, after_id=self._read_to, driver=self._drivers or None, stage="trial"
+            self.problem, self.identity.name, after_id=self._read_to, driver=drivers, stage="trial"
         )
         for record in arrived:
             self._read_to = record.id
-            yield record
+            if record.driver or not self.driver or record.measurement.outcome is Outcome.INFEASIBLE:
+                yield record
 
     def claim(self, candidate: Candidate, room: Room | None = None, *, again: bool = False) -> ClaimAnswer:
         """Ask to evaluate a candidate; the claim is renewed until it is recorded or released."""

@@ -25,6 +25,7 @@ from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.core.threads import start_thread
+from autotune.core.words import format_ms
 from autotune.devices.client import WorkerClient
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
@@ -175,6 +176,8 @@ class Pipeline:
                 self._results.put(error)
         finally:
             job.done.set()
+            for artifact in job.artifacts:
+                self._cache.give_back(artifact)
 
     def _evaluate(self, job: Job, building: "Future[Artifact]") -> Measurement:
         """What becomes of a candidate whose cubin is being built.
@@ -225,14 +228,14 @@ class Pipeline:
         least, limit = self._task.least_ms(job), self._limit_ms
         if least > limit:
             job.timing = self._task.fallback(job)
-            return f"its operations alone take {least:.4g} ms in fp32, slower than {limit:.4g} ms"
+            return f"its operations alone take {format_ms(least)} ms in fp32, slower than {format_ms(limit)} ms"
         try:
             timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
         except FaultFound as error:  # wrong numbers say more than a race: it is executed first
             job.fault = error
             return ""
         if timing.counted and timing.median_ms > limit:
-            return f"estimated at {timing.median_ms:.4g} ms, slower than {limit:.4g} ms"
+            return f"estimated at {format_ms(timing.median_ms)} ms, slower than {format_ms(limit)} ms"
         return ""
 
     def _estimate(self, job: Job) -> Timing:
@@ -280,6 +283,7 @@ class Pipeline:
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()
+        job.artifacts.append(artifact)
         job.build_seconds += artifact.seconds
         with self._lock:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds

@@ -105,10 +105,11 @@ def sweep(  # noqa: PLR0913 - as `search`
     progress: "Listener | None" = None,
 ) -> "Iterator[SearchResult]":
     """Search several problems of one op, one after the other; arguments as `search`. All are checked beforehand."""
+    from autotune.devices.factory import choose_device
     from autotune.families.template import names_file
     from autotune.families.user_functions import named
     from autotune.store import open_store
-    from autotune.tuning.choose import choose_device, choose_subject
+    from autotune.tuning.choose import choose_subject
     from autotune.tuning.events import silent
     from autotune.tuning.pins import pinned
     from autotune.tuning.session import Options, search_one

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.errors import DeviceMissing, FaultFound, UsageError
 from autotune.ops.registry import get_op
 
 FIELDS: dict[str, Any] = {"B": 1, "NH": 2, "NH_kv": 1, "T": 40, "T_kv": 40, "HS": 32, "dtype": "fp32"}
@@ -30,6 +31,21 @@ def test_forward_and_backward_from_numpy(tmp_path: Path, layout: str) -> None:
             assert results[output].shape == kernel.shape(output)
             np.testing.assert_allclose(results[output], expected, atol=2e-5)
             np.testing.assert_allclose(again[output], expected, atol=2e-5)
+
+
+def test_a_kernel_verifies_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = autotune.kernel(op="forward", device="cpu", db=tmp_path / "none.db", **FIELDS)
+    verified = kernel.verify()
+    assert verified.passed
+    assert [check.output for check in verified.checks] == ["out", "lse"]
+    body = kernel.best.source.body
+    wrong = replace(
+        kernel.best.source, body=body.replace("a.scale", "2.0f * a.scale").replace(", scale)", ", 2.0f * scale)")
+    )
+    assert wrong.body != body
+    monkeypatch.setitem(vars(kernel.best), "source", wrong)
+    with pytest.raises(FaultFound, match=r"out: error .* bound"):
+        kernel.verify()
 
 
 def test_outputs_are_written_where_asked(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ def driver() -> EmulatedDriver:
 
 
 def made(op: str, driver: EmulatedDriver, **changes: Any) -> Kernel:
-    return emulated(autotune.kernel(op, device="cpu", db="/nonexistent/none.db", **{**FIELDS, **changes}), driver)
+    kernel = autotune.kernel(
+        op, device="cpu", db="/nonexistent/none.db", template="flash_simt", **{**FIELDS, **changes}
+    )
+    return emulated(kernel, driver)
 
 
 def arrays_of(op: str, seed: int, **changes: Any) -> tuple[Arrays, Arrays]:

@@ -105,11 +105,12 @@ def test_best_for_people(db: Path, capsys: Capture) -> None:
     assert lines["device"] == "NVIDIA H200"
     near = ["--template", FAMILY, "--T", "3000", "--device", "h200"]
     assert run(["best", "--op", "forward", *near]) == 0
-    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    pairs = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    lines = dict(pairs)
     assert "time" not in lines
     assert lines["expected"].endswith(" ms, not measured")
     assert lines["sure"] == "plausible: timed for a problem 2.2 octaves away"
-    assert lines["note"] == f"tuned for {FORWARD}"
+    assert ["note", f"tuned for {FORWARD}"] in pairs
 
 
 def test_best_prints_the_source(db: Path, capsys: Capture) -> None:

@@ -111,6 +111,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         int length;
     } given;
     bool whole = !parameters && config->numAttrs == 0 && !config->attrs;
+    if (config->numAttrs == 1 && config->attrs && config->attrs->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+        const auto& size = config->attrs->value.clusterDim;
+        note("cluster %u %u %u", size.x, size.y, size.z);
+        whole = !parameters;
+    }
     whole = whole && extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER && extra[2] == CU_LAUNCH_PARAM_BUFFER_SIZE &&
             extra[4] == CU_LAUNCH_PARAM_END && *static_cast<size_t*>(extra[3]) == sizeof given;
     if (!whole) return CUDA_ERROR_INVALID_VALUE;

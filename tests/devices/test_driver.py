@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_launches(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
             f"memset 7f7000000200 0 40 {stream:x}",
             f"launch {FUNCTION} grid 4 3 2 block 32 1 1 smem 2048 stream {stream:x}: 7f6000000006 -5 0.5 77",
         ]
+
+
+def test_launches_in_clusters(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
+    """Of two launches, the second one's blocks: an attribute that lies where the configuration says."""
+    launch = Launch("k", (4, 3, 2), (32, 1, 1), 2048, ARGS)
+    plan = LaunchPlan(PLAN.buffers, (launch, replace(launch, cluster=(2, 3, 1)), launch))
+    prepared = Prepared(cubin[0], 1, cubin[1], plan, ["x"])
+    asked()
+    prepared([0x7F6000000000, 0x7F7000000000], 0)
+    said = f"launch {FUNCTION} grid 4 3 2 block 32 1 1 smem 2048 stream 0: 7f6000000006 -5 0.5 77"
+    assert asked() == [said, "cluster 2 3 1", said, said]
 
 
 def test_a_launch_without_a_context(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:

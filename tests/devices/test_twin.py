@@ -99,6 +99,8 @@ def test_what_cannot_be_placed_twice_is_left_alone() -> None:
 
 def forbids(tensor: TensorSpec) -> str:
     *rows, column = tensor.strides
+    if tensor.name == "lse":  # a plain pointer
+        return ""
     if column != 1:
         return "columns"
     return "rows" if any(stride % 8 for stride in rows) else "start" if tensor.offset % 8 else ""
@@ -111,7 +113,7 @@ def test_one_tensor_after_the_other_forbids_vectors(layout: str) -> None:
     for turn in range(len(WAYS)):
         for placement in odd_ones(1, 1, turn)[: 5 if layout == "packed" else 9]:
             _, _, twin = twin_of("backward", "flash_simt", placement, **fields)
-            assert len({tensor.storage for tensor in twin.tensors if forbids(tensor)}) <= 1  # lse is a plain pointer
+            assert len({tensor.storage for tensor in twin.tensors if forbids(tensor)}) <= 1
             for storage in {tensor.storage for tensor in twin.tensors}:
                 held = [elements(tensor) for tensor in twin.tensors if tensor.storage == storage]
                 assert sum(map(len, held)) == len(set.union(*held))

@@ -196,7 +196,7 @@ def test_offsets_past_two_to_the_32(family: Template, cache: BuildCache) -> None
     library = EmulatorLibrary(build_emulator(source, cache).path)
     for step in moved(source.plan, views).launches:
         packed = pack_arguments(step.args, addresses, encode_tensor_map)
-        assert library.launch(step.kernel, step.grid, step.block, step.smem, packed, 2) is None
+        assert library.launch(step, packed, 2) is None
     library.close()
     got = {name: seen(far, tensors[name].shape, *views[name][1:]).copy() for name in GRADIENTS}
     agree(got, problem, inputs, TOLERANCE[problem.dtype])

@@ -57,7 +57,7 @@ def test_what_was_right_by_luck_does_not_win(tmp_path: Path) -> None:
         MISTAKES, Outcome.WRONG_RESULT
     )
     assert records["race"].measurement.message.startswith("shared memory race: ")
-    assert "(on forward B=2 NH=6 NH_kv=2 T=131 T_kv=259" in records["map"].measurement.message
+    assert "(on forward B=2 NH=6 NH_kv=2 T=131 T_kv=257" in records["map"].measurement.message
     assert all(record.measurement.timing is None for record in records.values())
     assert (result.best, won) == (None, False)
     assert result.outcomes == {Outcome.WRONG_RESULT: 2}
