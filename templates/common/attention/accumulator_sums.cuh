@@ -1,9 +1,8 @@
 // dQ on its way from wgmma's accumulators: sums in device memory, to which blocks of keys add. They lie as the accumulators
 // do, for each 8 columns of 64 rows four floats a thread, so that a warp adds to 512 neighbouring bytes, and one bulk
-// addition takes a whole part.
+// addition takes a whole part (sm_90 and later).
 #pragma once
 
-#include "common/attention/add_to_row.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/named_barrier.cuh"
 #include "common/ptx/shared_vectors.cuh"
@@ -23,7 +22,8 @@ struct AccumulatorSums {
         float* const own = part + threadIdx.x % 128 * 4;
 #pragma unroll
         for (int c = 0; c < N / 8; ++c)
-            add_to_row<4>(own, 1, 512 * c, {x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]}, true);
+            atomicAdd(reinterpret_cast<float4*>(own + 512 * c),
+                      make_float4(x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]));
     }
 
     /// The same at once, by way of the group's `part_here` in shared memory. The group's barrier: number 1 + `group`.
