@@ -1,6 +1,7 @@
 # `make search` runs the main job and `make test` the whole test suite; both first set up what they need in .venv.
 #
 #   make search ARGS="--op forward --T 2048"   another problem
+#   make test-torch                            the tests of PyTorch and Transformers, which it installs (about 3 GB)
 #   make search GPU=0                          never install PyCUDA, whatever GPU there is
 #   make search PYTHON=python3.12              the interpreter of the environment
 
@@ -13,20 +14,24 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+TORCH := $(VENV)/.installed-torch
 INPUTS := pyproject.toml scripts/setup.sh scripts/install-pycuda.sh
 
-.PHONY: help search test setup dev lint docs pycuda clean
+.PHONY: help search test test-torch setup dev lint docs pycuda clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '1,5{s/^#   /  /; s/^# //; /^#$$/d; p}' Makefile
-	@echo "targets: search test setup dev lint docs pycuda clean"
+	@sed -n '1,6{s/^#   /  /; s/^# //; /^#$$/d; p}' Makefile
+	@echo "targets: search test test-torch setup dev lint docs pycuda clean"
 
 search: $(BASE)
 	$(BIN)/autotune search $(ARGS)
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test-torch: $(TORCH)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/integrations tests/cli/test_readme.py
 
 setup: $(BASE)
 
@@ -56,3 +61,7 @@ $(BASE): $(INPUTS)
 $(DEV): $(INPUTS)
 	@PYTHON="$(PYTHON)" GPU="$(GPU)" scripts/setup.sh $(VENV) '.[dev]'
 	@touch $(BASE) $@
+
+$(TORCH): $(DEV)
+	@PYTHON="$(PYTHON)" GPU="$(GPU)" scripts/setup.sh $(VENV) '.[dev,transformers]'
+	@touch $@

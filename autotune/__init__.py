@@ -33,8 +33,13 @@ _HOMES = {
 }
 
 
+_INTEGRATIONS = ("torch", "transformers")
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use: `import autotune` alone stays light."""
+    if name in _INTEGRATIONS:
+        return import_module(f"autotune.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'autotune' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -60,7 +60,7 @@ def _search(op: str, family: str, dtype: str, T: int, trials: int, end: float, j
         return
     started = time.monotonic()
     result = autotune.search(
-        op, templates=[family], T=T, dtype=dtype, sampler="random", seed=1, trials=trials, timeout=left, jobs=jobs,
+        op, template=family, T=T, dtype=dtype, sampler="random", seed=1, trials=trials, timeout=left, jobs=jobs,
         db=database,
     )  # fmt: skip
     said = ", ".join(f"{outcome.value} {count}" for outcome, count in sorted(result.outcomes.items()))

@@ -36,6 +36,10 @@ if ! recent "$venv/bin/python"; then
 fi
 
 echo "installing $requirement into $venv (the first time about 200 MB, with the CUDA compiler)"
+# Environments that are older than the distribution's name have it under its former one.
+if ls -d "$venv"/lib/python*/site-packages/autotune-[0-9]*.dist-info >/dev/null 2>&1; then
+    "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes autotune
+fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$requirement"
 
 gpu_present() {

@@ -3,13 +3,16 @@
 import importlib.util
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from autotune.compilers.cache import BuildCache
 from autotune.gpus.present import present_gpu
+from tests.store.store_servers import MISSING, Server, postgresql
 
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup and background jobs ignore some; tests send them
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -40,10 +43,51 @@ def cache(shared_cache: Path) -> BuildCache:
     return BuildCache(shared_cache)
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A real PostgreSQL, started where its programs are installed."""
+    pytest.importorskip("psycopg")
+    with postgresql() as found:
+        if found is None:
+            pytest.skip(MISSING)
+        yield found
+
+
+@pytest.fixture
+def postgres(server: Server) -> str:
+    """The URL of an empty schema of its own on a real PostgreSQL."""
+    name = f"t{uuid.uuid4().hex}"
+    admin = create_engine(server.url)
+    with admin.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+    admin.dispose()
+    return f"{server.url}&options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A path, and the URL of a server where there is one."""
+    if request.param == "sqlite":
+        return str(tmp_path / "a.db")
+    found: str = request.getfixturevalue("postgres")
+    return found
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    without = sum(MISSING in str(report.longrepr) for report in skipped)
+    if without:
+        terminalreporter.section("PostgreSQL", yellow=True)
+        terminalreporter.line(f"{without} tests were SKIPPED: {MISSING}. What is for several machines was not tested.")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if not marked or (present_gpu() is not None and importlib.util.find_spec("pycuda")):
-        return
-    skip = pytest.mark.skip(reason="needs an NVIDIA GPU and PyCUDA")
-    for item in marked:
-        item.add_marker(skip)
+    """`gpu(pycuda=False)`: kernels are called, which needs the driver alone."""
+    present, pycuda = None, importlib.util.find_spec("pycuda")
+    for item in items:
+        marker = item.get_closest_marker("gpu")
+        if marker is None:
+            continue
+        present = present_gpu() is not None if present is None else present
+        if not present or (marker.kwargs.get("pycuda", True) and pycuda is None):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU" + (" and PyCUDA" if present else "")))

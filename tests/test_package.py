@@ -31,3 +31,11 @@ def test_importing_is_light() -> None:
 def test_an_unknown_name() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'tune'"):
         autotune.tune  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["torch", "transformers"])
+def test_integrations_are_found_by_name_and_say_what_they_need(name: str) -> None:
+    code = f"import sys; sys.modules['torch'] = None; import autotune; assert 'torch' in sys.modules; autotune.{name}"
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "autotune.torch needs PyTorch" in done.stderr.strip().splitlines()[-1]

@@ -1,5 +1,6 @@
 """The wheel carries what it needs, and nothing lands beside the package."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -7,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from autotune.core.extras import DISTRIBUTION, install
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,7 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (path,) = folder.glob("autotune-*.whl")
+    (path,) = folder.glob("autotune_kernels-*.whl")
     return path
 
 
@@ -47,9 +50,23 @@ def test_metadata(wheel: Path) -> None:
     assert "License-Expression: MIT" in text
     assert "Requires-Python: >=3.11" in text
     extras = {line.removeprefix("Provides-Extra: ") for line in text.splitlines() if line.startswith("Provides-Extra")}
-    assert extras == {"gpu", "plot", "postgres", "torch", "dev"}
+    assert extras == {"gpu", "plot", "postgres", "torch", "transformers", "dev"}
     (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "autotune = autotune.cli.main:main" in archive.read(entry).decode()
+
+
+def test_one_name_to_install_by() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["name"] == DISTRIBUTION
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "autotune").rglob("*.py")]
+    named = {name for file in files for name in re.findall(r"pip install (?:-e )?'?(autotune[\w-]*)", file.read_text())}
+    assert named <= {DISTRIBUTION}
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    for file in files:
+        for listed in re.findall(r"pip install -e '\.\[([\w,]+)\]'", file.read_text()):
+            assert set(listed.split(",")) <= extras, file
+        for extra in re.findall(r"install\('(\w+)'\)", file.read_text()):
+            assert extra in extras, file
+    assert install("plot") == "pip install 'autotune-kernels[plot]' (in a checkout: pip install -e '.[plot]')"
 
 
 def test_the_version_is_stated_once() -> None:

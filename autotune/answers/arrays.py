@@ -1,50 +1,106 @@
-"""Arrays that already lie on a GPU: where, in what shape, and how they enter a launch plan."""
+"""Arrays of any library: where they lie, in what shape, and how they enter a launch plan."""
 
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.core.dtypes import DTYPES
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.answers import dlpack
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import UsageError
 from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorMapArg, TensorSpec, ViewArg
 from autotune.ops.op import contiguous
 
 _TORCH = {f"torch.{dtype.library}": name for name, dtype in DTYPES.items()}
+_NUMPY = {dtype.library: name for name, dtype in DTYPES.items()}
 _TYPESTR = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr is not None}
 
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """Address, shape, element strides and dtype of an array on a GPU."""
+    """Address, shape, element strides and dtype of an array, and its GPU; None: it lies in the host's memory."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    gpu: int | None = 0
 
 
-def is_on_device(array: Any) -> bool:
-    """Whether it is a PyTorch tensor on a GPU, or has `__cuda_array_interface__`."""
-    if hasattr(array, "is_cuda"):
-        return bool(array.is_cuda)
-    return hasattr(array, "__cuda_array_interface__")
+def describe(array: Any, gpu: int = 0, stream: int | None = None) -> DeviceArray:
+    """Where an array lies: of PyTorch, NumPy, or any library with `__cuda_array_interface__` or DLPack.
 
-
-def describe(array: Any) -> DeviceArray:
-    """Where an array lies.
+    `gpu`: the one meant where an interface does not say it. `stream`: where the array will be used, for DLPack.
 
     Raises:
-        UsageError: an element type that no kernel takes.
+        UsageError: no such array, or an element type that no kernel takes.
     """
     if hasattr(array, "data_ptr"):
         dtype = _named(_TORCH, str(array.dtype))
-        return DeviceArray(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype)
-    interface = array.__cuda_array_interface__
-    dtype = _named(_TYPESTR, interface["typestr"])
-    shape = tuple(interface["shape"])
-    nbytes = interface.get("strides")
-    strides = contiguous(shape) if nbytes is None else tuple(s // DTYPES[dtype].size for s in nbytes)
-    return DeviceArray(int(interface["data"][0]), shape, strides, dtype)
+        index = array.get_device()
+        place = None if index < 0 else index
+        return DeviceArray(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype, place)
+    if isinstance(array, np.ndarray):
+        dtype, size = _named(_NUMPY, array.dtype.name), array.itemsize
+        return DeviceArray(array.ctypes.data, array.shape, tuple(s // size for s in array.strides), dtype, None)
+    interface = _interface(array)
+    if interface is not None and interface["typestr"] in _TYPESTR:
+        dtype = _TYPESTR[interface["typestr"]]
+        shape = tuple(interface["shape"])
+        nbytes = interface.get("strides")
+        strides = contiguous(shape) if nbytes is None else tuple(s // DTYPES[dtype].size for s in nbytes)
+        return DeviceArray(int(interface["data"][0]), shape, strides, dtype, gpu)
+    if hasattr(array, "__dlpack__"):  # also where the other interface has no name for the element type: bf16
+        on_gpu = _dlpack_kind(array) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+        said = dlpack.exported(array, (stream or 0) if on_gpu else None)
+        return DeviceArray(said.address, said.shape, said.strides, said.dtype, said.device_id if on_gpu else None)
+    if interface is not None:
+        _named(_TYPESTR, interface["typestr"])
+    raise UsageError(
+        f"{type(array).__name__} is no array: kernels take those of PyTorch and NumPy, and what has "
+        "__cuda_array_interface__ or __dlpack__"
+    )
+
+
+def is_on_device(array: Any) -> bool:
+    """Whether an array lies on a GPU."""
+    if hasattr(array, "is_cuda"):
+        return bool(array.is_cuda)
+    if isinstance(array, np.ndarray):
+        return False
+    return _interface(array) is not None or _dlpack_kind(array) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+
+
+def host_view(array: Any) -> NDArray[Any]:
+    """An array in the host's memory as NumPy sees it; not a copy.
+
+    Raises:
+        UsageError: as `describe`.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    said = describe(array)
+    dtype = numpy_dtype(said.dtype)
+    if 0 in said.shape:
+        return np.empty(said.shape, dtype)
+    last = sum((n - 1) * stride for n, stride in zip(said.shape, said.strides, strict=True))
+    memory: Any = (ctypes.c_char * ((last + 1) * dtype.itemsize)).from_address(said.address)
+    return np.ndarray(said.shape, dtype, memory, strides=tuple(stride * dtype.itemsize for stride in said.strides))
+
+
+def _interface(array: Any) -> Any:
+    try:
+        return array.__cuda_array_interface__
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # some raise for arrays on the CPU, or of bf16
+        return None
+
+
+def _dlpack_kind(array: Any) -> int:
+    asked = getattr(array, "__dlpack_device__", None)
+    return dlpack.CPU if asked is None else int(asked()[0])
 
 
 def _named(known: Mapping[str, str], name: str) -> str:
@@ -78,10 +134,17 @@ def _bind_arg(arg: Arg, tensors: Mapping[str, TensorSpec], arrays: Mapping[str, 
         strides = tuple(arrays[arg.name].strides[axis] * step for axis, step in arg.axes)
         return replace(arg, storage=arg.name, offset=0, strides=strides)
     if isinstance(arg, PointerArg) and arg.role != "workspace":
-        if arrays[arg.name].strides != tensors[arg.name].strides:
+        if _steps(arrays[arg.name].shape, arrays[arg.name].strides) != _steps(
+            tensors[arg.name].shape, tensors[arg.name].strides
+        ):
             raise UsageError(
                 f"{arg.name} has strides {arrays[arg.name].strides}; "
                 f"this kernel takes it with {tensors[arg.name].strides} only"
             )
         return replace(arg, storage=arg.name, offset=0)
     return arg
+
+
+def _steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of axes with more than one index; libraries give the others any."""
+    return tuple(stride for extent, stride in zip(shape, strides, strict=True) if extent > 1)

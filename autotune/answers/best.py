@@ -1,5 +1,6 @@
 """The best configuration known, as it is answered: which record it rests on and what its time is of."""
 
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,18 +13,33 @@ from autotune.gpus.spec import DeviceSpec
 
 if TYPE_CHECKING:
     from autotune.core.plan import LaunchPlan
+    from autotune.estimate.fit import Expected
     from autotune.families.source import KernelSource
     from autotune.families.template import Template
     from autotune.families.traits import Traits
 
-Answer = Literal["exact", "nearest", "architecture", "default"]
+Answer = Literal["exact", "nearest", "architecture", "start", "default"]
+
+_NEAR = 2.0
+"""Within so many octaves of lengths and counts, winners of the same kind of problem are likely to be good."""
+
+
+def sureness(expected: "Expected") -> str:
+    """How sure it is that a configuration is good for a problem it was not timed for."""
+    if math.isinf(expected.distance):
+        return "a guess: nobody kept a time of this configuration"
+    octaves = f"{expected.distance:.1f} octaves away" if expected.distance else "of the same lengths"
+    if not expected.alike:
+        return f"plausible: timed for a problem {octaves}, of another mask, layout or dtype"
+    return f"{'likely' if expected.distance <= _NEAR else 'plausible'}: timed for a problem {octaves}"
 
 
 @dataclass(frozen=True)
 class Best:
     """The best configuration known. `found_ms` is the time of `found` on `found_on`.
 
-    `ms` is the time of the problem asked on the device asked: None unless the answer is exact.
+    `ms` is the time of the problem asked on the device asked: None unless the answer is exact. Where it is not,
+    `expected_ms` is what the choice went by (`autotune.estimate.fit`), and `sure` says how far to trust it.
     `source` and `plan` are rendered for the problem asked, on the device asked, when first read.
     """
 
@@ -41,6 +57,8 @@ class Best:
     driver: str = ""  # what it was measured with; empty where unknown or not involved
     compiler: str = ""
     remarks: tuple[str, ...] = ()
+    expected_ms: float | None = None  # for this problem, from times of others; never beside `ms`
+    sure: str = ""  # how sure the answer is, in words
 
     @property
     def config(self) -> dict[str, Value]:
@@ -103,6 +121,8 @@ class Best:
             "kind": self.kind,
             "ms": self.ms,
             "found_ms": self.found_ms,
+            "expected_ms": self.expected_ms,
+            "sure": self.sure,
             "problem": self.problem.to_json(),
             "device": self.device.name,
             "template": self.candidate.template,

@@ -13,6 +13,7 @@ from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.files import replacing
 from autotune.core.values import Value
+from autotune.families.user_functions import Function, Named
 from autotune.gpus.spec import DeviceSpec
 
 
@@ -46,7 +47,7 @@ class Exported:
         return asdict(self)
 
 
-def export(
+def export(  # noqa: PLR0913 - as `autotune.best`
     op: str | None = None,
     *,
     output: str | Path | None = None,
@@ -54,7 +55,8 @@ def export(
     device: str | DeviceSpec | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Exported:
@@ -68,6 +70,7 @@ def export(
         db: as for `autotune.best`.
         template: as for `autotune.best`.
         reference: as for `autotune.best`.
+        inputs: as for `autotune.best`.
         full_precision: as for `autotune.best`.
         fields: of the problem.
 
@@ -76,9 +79,12 @@ def export(
         AutotuneError: the file cannot be written; or what `autotune.best` raises.
     """
     found = best(
-        op, device=device, db=db, template=template, reference=reference, full_precision=full_precision, **fields
-    )
+        op, device=device, db=db, template=template, reference=reference, inputs=inputs,
+        full_precision=full_precision, **fields,
+    )  # fmt: skip
     path = Path(output) if output is not None else Path(f"{found.problem.op}.cu")
+    if not path.name.isprintable():  # it stands in a comment of the file
+        raise UsageError(f"the file's name {path.name!r} has characters that cannot be printed; write another one")
     notes = list(found.notes)
     if main and not has_main(found.problem.op):
         notes.append(f"there is no C++ reference for {found.problem.op}, so the file has the launcher and no main()")

@@ -62,6 +62,7 @@ class LaunchCode:
     kernel: str
     grid: str
     block: str
+    cluster: tuple[str, ...]  # none: blocks on their own
     smem: str
     raises_limit: bool
     arguments: tuple[str, ...]
@@ -126,7 +127,9 @@ class Launcher:
         self._limits: list[Check] = []
         self.scratch = tuple(self._scratch(w) for w in front.workspaces if self._holds(w.when) is not False)
         self.steps = tuple(self._step(step) for step in front.steps if self._holds(step.when) is not False)
-        self.checks = tuple(self._checks())
+        self.checks = (
+            *self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits,
+        )  # fmt: skip
 
     def _cpp(self, expression: Expression) -> Known | Code:
         for name in expression.names:
@@ -157,6 +160,9 @@ class Launcher:
             kernel=step.kernel,
             grid=self._sizes(step.grid),
             block=self._sizes(step.block),
+            cluster=tuple(text(self._cpp(size)) for size in (*step.cluster, Expression("1"), Expression("1"))[:3])
+            if step.cluster
+            else (),
             smem=text(smem),
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
@@ -250,7 +256,8 @@ class Launcher:
 
     @cached_property
     def _tensors(self) -> dict[str, TensorSpec]:
-        return {tensor.name: tensor for tensor in self._op.tensors(self._problem)}
+        first = set(self._op.in_place(self._problem).values())  # the caller's own tensor holds what it begins with
+        return {tensor.name: tensor for tensor in self._op.tensors(self._problem) if tensor.name not in first}
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -270,10 +277,6 @@ class Launcher:
     def zeroes_outputs(self) -> bool:
         """Whether a step sets output tensors to zero."""
         return any(isinstance(step, ZeroCode) and step.tensors for step in self.steps)
-
-    def _checks(self) -> list[Check]:
-        """The op's rules, the family's own and the device's, as far as they depend on the arguments."""
-        return [*self._sizes_in_range(), *self._rules(), *self._scalars_in_range(), *self._own_rules(), *self._limits]
 
     def _sizes_in_range(self) -> Iterator[Check]:
         for field in self._op.fields:

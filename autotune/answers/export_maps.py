@@ -34,7 +34,7 @@ def shape_in_cpp(op: Op, problem: Problem, tensor: str, sizes: Sequence[str]) ->
     Ops say shapes as numbers. An extent that equals a field and doubles when that field alone is doubled is the field.
     """
     before = _shape(op, problem, tensor)
-    doubled = {name: _shape(op, _with(problem, name, 2 * problem.integer(name)), tensor) for name in sizes}
+    doubled = {name: _shape(op, problem.replace(**{name: 2 * problem.integer(name)}), tensor) for name in sizes}
     found = []
     for axis, extent in enumerate(before):
         names = [name for name, shape in doubled.items() if shape[axis] != extent]
@@ -45,10 +45,6 @@ def shape_in_cpp(op: Op, problem: Problem, tensor: str, sizes: Sequence[str]) ->
         else:
             return None
     return tuple(found)
-
-
-def _with(problem: Problem, name: str, value: int) -> Problem:
-    return Problem(problem.op, tuple((key, value if key == name else old) for key, old in problem.values))
 
 
 def _shape(op: Op, problem: Problem, tensor: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from typing import Any
 
 import jinja2
@@ -14,6 +15,7 @@ from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
 from autotune.core.words import format_ms
 from autotune.families.expressions import CUDA_TEXT, cpp_literal
+from autotune.families.flags import merged
 from autotune.families.source import NVCC_FLAGS, KernelSource
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
@@ -42,7 +44,8 @@ def compile_line(found: Best, name: str, main: bool) -> str:
     only = (family or "").endswith(("a", "f"))
     target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    return f"nvcc {' '.join(NVCC_FLAGS)} {target} {'' if main else '-c '}{name} -o {built}"
+    flags = " ".join(merged(NVCC_FLAGS, found.source.flags))
+    return f"nvcc {flags} {target} {'' if main else '-c '}{shlex.quote(name)} -o {shlex.quote(built)}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -167,10 +170,12 @@ def _zeroed(parameter: Parameter) -> dict[str, Any]:
 def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
     lines = ["Device pointers, with the shape and element strides of the problem above:"]
     width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
+    changed = op.in_place(problem)
     for parameter in launcher.parameters:
         spec, kind = parameter.spec, DTYPES[parameter.spec.dtype].ctype
         place = f"{'any strides, for example' if parameter.strided else 'strides'} {_tuple(spec.strides)}"
-        lines.append(f"    {spec.name:<{width}}  {spec.role}, {kind} {_tuple(spec.shape)}, {place}")
+        role = "changed in place" if spec.name in changed else spec.role
+        lines.append(f"    {spec.name:<{width}}  {role}, {kind} {_tuple(spec.shape)}, {place}")
     if launcher.maps:
         mapped = sorted({made.data for made in launcher.maps.values()} & {p.spec.name for p in launcher.parameters})
         lines += [

@@ -1,49 +1,85 @@
 """A tuned kernel as a callable: `autotune.kernel(op="forward", T=1024)(q=…, k=…, v=…)`.
 
-On a GPU it takes PyTorch tensors, or anything with `__cuda_array_interface__`, where they lie: any strides, no copy.
-With NumPy arrays it copies to the device and back, on the GPU or on the emulator.
+On a GPU it takes arrays of PyTorch, CuPy, JAX, PyCUDA and others where they lie: any strides, no copy, on the caller's
+stream. Arrays in the host's memory (NumPy's, PyTorch's) are copied to the device and back: to the GPU, or the emulator.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autotune.answers.arrays import DeviceArray, bind, describe, is_on_device
+from autotune.answers.arrays import DeviceArray, bind, describe, host_view, is_on_device
 from autotune.answers.best import Best
-from autotune.answers.lookup import best
-from autotune.compilers.artifact import Artifact
+from autotune.answers.calls import ArrayCall, Call, Scratch, TorchCall, missing_outputs, stream_of
+from autotune.answers.host_runs import GpuRunner, HostRunner, Runner
+from autotune.answers.libraries import library_of, make_outputs, stream_handle
+from autotune.answers.lookup import best, best_of_lengths
+from autotune.answers.shapes import ShapeReader
 from autotune.compilers.cache import BuildCache
-from autotune.core.dtypes import DTYPES, numpy_dtype, torch_dtype
+from autotune.compilers.recalled import built_cubin
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import DeviceMissing, FaultFound, UsageError
 from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
+from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.devices.protocol import Device, Program
+from autotune.core.words import format_ms
+from autotune.devices.driver import Driver, cuda_driver
+from autotune.devices.prepared import Binary, Cubin, Prepared
+from autotune.families.planning import with_scalars
+from autotune.families.space import Space
+from autotune.families.user_functions import Function, Named
+from autotune.gpus.identity import parse_device
 from autotune.ops.expected import tensor_view
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
 
+_MOST_CALLS = 4096  # shapes and strides that are remembered
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best configuration for the arrays of a call, and the op's tensors of that size."""
+
+    best: Best
+    tensors: Mapping[str, TensorSpec]
+
 
 class Kernel:
-    """The best configuration of one problem, built and loaded. Calls are asynchronous for arrays on the device.
+    """The best configuration of a problem, and of those that differ from it in lengths, built and loaded when called.
 
-    Not for use from several threads at once: workspaces are the kernel's own and used by every call.
+    Calls from any number of threads and streams may overlap. On a GPU they go on the caller's current stream and do
+    not wait; once a shape has been called, they can be captured in a graph.
     """
 
-    def __init__(self, found: Best, device: Device) -> None:
+    def __init__(
+        self, found: Best, find: Callable[[Problem], Best], driver: Driver | None = None, gpu: int = 0
+    ) -> None:
+        """A kernel for `found`; `find` answers for other lengths. Without a driver it runs on the emulator."""
         self.best = found
-        self._device = device
+        self._find, self._driver, self._gpu = find, driver, gpu
         self._op: Op = get_op(found.problem.op)
-        self._tensors = {tensor.name: tensor for tensor in self._op.tensors(found.problem)}
+        self._changed = self._op.in_place(found.problem)
+        self._tensors = {t.name: t for t in self._op.tensors(found.problem) if t.name not in self._changed.values()}
+        self._scalars = frozenset(self._op.scalars(found.problem)) - found.problem.fields.keys()
+        self._shapes = ShapeReader(self._op, found.problem)
+        self._lock = threading.RLock()
+        self._torch_calls: dict[tuple[Any, ...], TorchCall] = {}
+        self._array_calls: dict[tuple[Any, ...], ArrayCall] = {}
+        self._fits: dict[Problem, Fit] = {found.problem: Fit(found, self._tensors)}
+        self._binaries: dict[tuple[int, str], Binary] = {}
+        self._scratch = Scratch()
+        self._runner: Runner = HostRunner(found.device) if driver is None else GpuRunner(driver, gpu, self._binary)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the arguments, each of the logical shape that `shape` gives."""
-        return tuple(name for name, tensor in self._tensors.items() if tensor.role == "input")
+        return tuple(n for n, tensor in self._tensors.items() if tensor.role == "input" or n in self._changed)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -53,61 +89,181 @@ class Kernel:
         """The logical shape of an argument or result; attention's is (B, NH, T, HS) in every layout."""
         return self._tensors[name].shape
 
-    def __call__(self, **arrays: Any) -> dict[str, Any]:
+    def __repr__(self) -> str:
+        found, where = self.best, "on the emulator for " if self._driver is None else "on "
+        time = "" if found.found_ms is None else f", {format_ms(found.found_ms)} ms {found.kind}"
+        time += f" {found.found_for}" if found.found_for else ""
+        takes = ", ".join(f"{name} {self._tensors[name].shape}" for name in self.inputs)
+        return (
+            f"<autotune kernel {found.problem}: {found.candidate} {where}{found.device.title}, {found.answer}{time}; "
+            f"takes {takes}>"
+        )
+
+    def __call__(self, *, stream: Any = None, **given: Any) -> dict[str, Any]:
         """The outputs by name.
 
         Args:
-            arrays: every input by name, in its logical shape and dtype; outputs too, to be written in place.
+            stream: of arrays on a GPU: a handle, or an object of their library; by default its current stream, or
+                the one that `__cuda_array_interface__` names.
+            given: every input by name, in its logical shape and dtype; outputs too, to be written in place (what the
+                kernel changes in place is both); and the op's own numbers (attention: `scale`), where they are not
+                to be as usual.
 
         Raises:
             UsageError: a missing or unknown name, a wrong shape or dtype, arrays of both kinds.
             CompileError: the compiler refuses the kernel.
             LaunchError: the device refuses it.
         """
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            kind, key, addresses = torch.Tensor, list[Any](), list[int]()
+            for name, array in given.items():
+                if isinstance(array, kind):
+                    key += (name, array.shape, array.stride(), array.dtype, array.get_device())
+                    addresses.append(array.data_ptr())
+                else:
+                    key += (name, array) if type(array) is float else (name, None)
+            call = self._torch_calls.get(tuple(key))
+            if call is not None:
+                return call(given, addresses, None if stream is None else stream_handle(stream))
+        return self._call(given, stream)
+
+    def _call(self, given: Mapping[str, Any], stream: Any) -> dict[str, Any]:
+        """A call that has not been made ready, or is not of PyTorch's tensors alone."""
+        arrays = {name: value for name, value in given.items() if name not in self._scalars}
         self._check_names(arrays)
+        scalars = {name: self._number(name, given[name]) for name in self._scalars if name in given}
         on_device = [is_on_device(array) for array in arrays.values()]
-        if any(on_device) and not all(on_device):
-            raise UsageError("arrays on the GPU and NumPy arrays cannot be mixed in one call")
-        return self._in_place(arrays) if any(on_device) else self._by_copy(arrays)
+        if not any(on_device):
+            return self._by_copy(arrays, scalars)
+        if not all(on_device):
+            raise UsageError("arrays on the GPU and arrays in the host's memory cannot be mixed in one call")
+        if self._driver is None:
+            raise DeviceMissing("arrays on a GPU need a kernel on it: autotune.kernel(..., device='cuda')")
+        if all(library_of(array) == "torch" for array in arrays.values()):
+            return self._torch_call(arrays, scalars, given)(
+                arrays,
+                [array.data_ptr() for array in arrays.values()],
+                None if stream is None else stream_handle(stream),
+            )
+        chosen = stream_of(arrays, self._gpu) if stream is None else stream_handle(stream)
+        described = {name: describe(array, self._gpu, chosen) for name, array in arrays.items()}
+        call = self._array_call(arrays, described, scalars)
+        return call(arrays, [array.address for array in described.values()], chosen)
 
     def verify(self, seed: int = 1) -> Verification:
         """Compare with the float64 reference on this very problem, as a search does with a candidate, and as exactly.
 
         A search has verified the problem that it searched and awkward ones; `best.answer` tells whether that was this
-        one. The device's buffers are replaced: arrays of calls are not touched. Long problems take seconds.
+        one. Inputs are the ordinary ones and those made to show mistakes. Long problems take seconds.
 
         Raises:
             FaultFound: the kernel is wrong; the message says where.
             AutotuneError: as calls.
         """
-        from autotune.core.outcome import Outcome
-        from autotune.devices.measure import Bench
+        from autotune.devices.comparison import compare_all
         from autotune.ops.expected import expectations
 
-        bench = Bench(self._device, self._op, *expectations(self._op, self.best.problem, seed))
-        verdict = bench.evaluate(self._artifact, self._plan, None, deterministic=self.best.traits.deterministic)
-        if verdict.outcome is not Outcome.OK or verdict.verification is None:
-            raise FaultFound(f"{self.best.candidate} on {self.best.problem}: {verdict.message}")
-        return verdict.verification
+        found = []
+        for expected in expectations(self._op, self.best.problem, seed):
+            given = {
+                name: tensor_view(expected.images[self._tensors[name].storage], self._tensors[name])
+                for name in self.inputs
+            }
+            got = self._by_copy(given, {})
+            verification, said = compare_all(self._op, expected, got, self.best.plan.arithmetic)
+            if said:
+                raise FaultFound(f"{self.best.candidate} on {self.best.problem}: {said}")
+            found.append(verification)
+        return found[0]
 
-    @cached_property
-    def _program(self) -> Program:
-        return self._device.load(self._artifact, self._plan)
+    def fit(self, shapes: Mapping[str, tuple[int, ...]]) -> Fit:
+        """The configuration for arrays of these shapes, as a look-up has it.
 
-    @property
-    def _plan(self) -> LaunchPlan:
-        return self.best.plan
+        Raises:
+            UsageError: they are those of no problem of this kernel.
+            NoFeasibleConfiguration: nothing computes it.
+        """
+        with self._lock:
+            problem = self._shapes.problem(shapes)
+            if problem not in self._fits:
+                tensors = {tensor.name: tensor for tensor in self._op.tensors(problem)}
+                _remember(self._fits, problem, Fit(self._find(problem), tensors))
+            return self._fits[problem]
 
-    @property
-    def _artifact(self) -> Artifact:
-        spec, cache = self._device.identity.spec, BuildCache()
-        if self._device.identity.kind == "cuda":
-            from autotune.compilers.nvcc import build_cubin
+    def _torch_call(self, arrays: Mapping[str, Any], scalars: dict[str, float], given: Mapping[str, Any]) -> TorchCall:
+        """What is done for these shapes, strides and numbers, kept for the next time."""
+        key = list[Any]()
+        for name, value in given.items():
+            if name in arrays:
+                key += (name, value.shape, value.stride(), value.dtype, value.get_device())
+            else:
+                key += (name, value) if type(value) is float else (name, None)
+        with self._lock:
+            if tuple(key) in self._torch_calls:
+                return self._torch_calls[tuple(key)]
+            described = {name: describe(array) for name, array in arrays.items()}
+            made = TorchCall(self._prepare(arrays, described, scalars))
+            if None not in key[1::2] and all(type(given[name]) is float for name in scalars):
+                _remember(self._torch_calls, tuple(key), made)
+            return made
 
-            return build_cubin(self.best.source, spec.arch, cache)
-        from autotune.emulator.building import build_emulator
+    def _array_call(
+        self, arrays: Mapping[str, Any], described: Mapping[str, DeviceArray], scalars: dict[str, float]
+    ) -> ArrayCall:
+        places = ((name, a.shape, a.strides, a.dtype, a.gpu) for name, a in described.items())
+        key = (*places, *sorted(scalars.items()), *map(library_of, arrays.values()))
+        with self._lock:
+            if key not in self._array_calls:
+                made = ArrayCall(self._prepare(arrays, described, scalars), self._scratch)
+                _remember(self._array_calls, key, made)
+            return self._array_calls[key]
 
-        return build_emulator(self.best.source, cache)
+    def _prepare(
+        self, arrays: Mapping[str, Any], described: Mapping[str, DeviceArray], scalars: Mapping[str, float]
+    ) -> Call:
+        """Look the shapes up, build, load and pack."""
+        assert self._driver is not None
+        gpus = {array.gpu for array in described.values()}
+        if len(gpus) > 1:
+            raise UsageError(f"the arrays lie on several GPUs: {', '.join(map(str, sorted(gpus, key=str)))}")
+        (gpu,) = gpus
+        fit = self.fit({name: array.shape for name, array in described.items()})
+        for name, array in described.items():
+            _check_placed(array, fit.tensors[name])
+        missing = missing_outputs([*arrays], self.outputs)
+        made = make_outputs(next(iter(arrays.values())), fit.tensors, missing) if missing else {}
+        placed = {**described, **{name: describe(array, gpu or 0, 0) for name, array in made.items()}}
+        plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
+        prepared = Prepared(self._driver, gpu or 0, self._binary(gpu or 0, fit.best), plan, (*arrays, *missing))
+        device = getattr(next(iter(arrays.values())), "device", None)
+        return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, device)
+
+    def _binary(self, gpu: int, found: Best) -> Binary:
+        """The kernels, loaded on a GPU: for every shape with the same source they are the same."""
+        assert self._driver is not None
+        with self._lock:
+            key = gpu, found.source.hash
+            if key not in self._binaries:
+                artifact = built_cubin(found.source, found.device.arch, BuildCache())
+                self._binaries[key] = Cubin(self._driver, gpu, artifact, found.plan, found.device)
+            return self._binaries[key]
+
+    def _plan(self, found: Best, scalars: Mapping[str, float]) -> LaunchPlan:
+        if not scalars:
+            return found.plan
+        namespace = Space(found.template, found.problem, found.device).namespace(found.config)
+        return with_scalars(found.plan, {**namespace, **self._op.scalars(found.problem)}, scalars)
+
+    def _number(self, name: str, value: Any) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{name}={value!r} is no number") from error
+        if not np.isfinite(number) or (name in self._op.positive and number <= 0):
+            wanted = "a positive number" if name in self._op.positive else "a finite number"
+            raise UsageError(f"{name}={value!r} must be {wanted}")
+        return number
 
     def _check_names(self, arrays: Mapping[str, Any]) -> None:
         unknown = sorted(arrays.keys() - self._tensors.keys())
@@ -116,54 +272,33 @@ class Kernel:
             what = f"has no argument {unknown[0]!r}" if unknown else f"needs {missing[0]!r}"
             raise UsageError(f"{self._op.name} {what}; it takes {', '.join(self.inputs)}")
 
-    def _by_copy(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """NumPy in, NumPy out."""
-        self._device.allocate(self._plan.buffers)
-        images = {
-            b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in self._plan.buffers if b.role != "workspace"
-        }
+    def _by_copy(self, arrays: Mapping[str, Any], scalars: Mapping[str, float]) -> dict[str, Any]:
+        """From the host's memory to the device and back; results are of the inputs' library, PyTorch or NumPy."""
+        views = {name: host_view(array) for name, array in arrays.items()}
+        fit = self.fit({name: view.shape for name, view in views.items()})
+        for name, view in views.items():
+            _check_dtype(fit.tensors[name], view.dtype)
+        plan = self._plan(fit.best, scalars)
+        images = {b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in plan.buffers if b.role != "workspace"}
         for name in self.inputs:
-            tensor = self._tensors[name]
-            view = tensor_view(images[tensor.storage], tensor)
-            view[...] = _checked(np.asarray(arrays[name]), tensor)
-        for tensor in self._tensors.values():
-            self._device.upload(tensor.storage, images[tensor.storage])
-        self._device.run(self._program, self._plan)
-        return {name: self._fetch(self._tensors[name], arrays.get(name)) for name in self.outputs}
-
-    def _fetch(self, tensor: TensorSpec, into: Any) -> Any:
-        result = tensor_view(self._device.download(tensor.storage), tensor)
-        if into is None:
-            return result
-        _checked(into, tensor)[...] = result
-        return into
-
-    def _in_place(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays on the GPU: their own addresses and strides go into the launch."""
-        from autotune.devices.cuda import CudaDevice
-
-        if not isinstance(self._device, CudaDevice):
-            raise DeviceMissing("arrays on a GPU need a kernel on it: autotune.kernel(..., device='cuda')")
+            tensor_view(images[fit.tensors[name].storage], fit.tensors[name])[...] = views[name]
+        for name, before in plan.restores:  # what is changed in place is its own input
+            images[before][...] = images[name]
+        wanted = {fit.tensors[name].storage for name in self.outputs}
+        found = self._runner.run(fit.best, plan, images, wanted)
         results = {name: arrays[name] for name in self.outputs if name in arrays}
-        if len(results) < len(self.outputs):
-            results = {**_allocate(next(iter(arrays.values())), self._tensors, self.outputs), **results}
-        described = {name: self._describe(name, array) for name, array in {**arrays, **results}.items()}
-        scratch = [buffer for buffer in self._plan.buffers if buffer.role == "workspace"]
-        self._device.allocate(scratch)
-        addresses = {name: array.address for name, array in described.items()}
-        with _ordered(next(iter(arrays.values()))):
-            self._device.enqueue(self._program, bind(self._plan, self._tensors, described), addresses)
-        return results
-
-    def _describe(self, name: str, array: Any) -> DeviceArray:
-        tensor = self._tensors[name]
-        described: DeviceArray = _fitting(describe(array), tensor, tensor.dtype)
-        if described.address == 0 or described.address % DTYPES[tensor.dtype].size:
-            raise UsageError(f"{name} lies at {described.address:#x}, which is no address of a {tensor.dtype}")
-        repeated = any(n > 1 and stride == 0 for n, stride in zip(described.shape, described.strides, strict=True))
-        if tensor.role == "output" and repeated:
-            raise UsageError(f"{name} has strides {described.strides}: results need elements of their own to go to")
-        return described
+        like = arrays[self.inputs[0]]
+        if library_of(like) == "torch":
+            missing = missing_outputs([*arrays], self.outputs)
+            results |= make_outputs(like, fit.tensors, missing)
+        for name in self.outputs:
+            tensor = fit.tensors[name]
+            result = tensor_view(found[tensor.storage], tensor)
+            if name in results:
+                host_view(results[name])[...] = result
+            else:
+                results[name] = result
+        return {name: results[name] for name in self.outputs}
 
 
 def kernel(
@@ -172,7 +307,8 @@ def kernel(
     device: str | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Kernel:
@@ -180,73 +316,57 @@ def kernel(
 
     Args:
         op: `forward`, `backward`, or the op of `template`.
-        device: `cuda` or `cpu` (the emulator); by default the GPU where there is one.
+        device: `cuda`, `cuda:1`, … or `cpu` (the emulator); by default the GPU where there is one.
         db: path or URL of the database.
         template: a family of one's own.
-        reference: the op's reference, where `template` declares its own op.
+        reference: the op's reference, where `template` declares its own op and does not name it.
+        inputs: the function that makes its inputs for a search, likewise.
         full_precision: as for `autotune.best`.
-        fields: of the problem.
+        fields: of the problem. Arrays of other lengths may be given in calls; they are then looked up.
 
     Raises:
-        AutotuneError: as `autotune.best`; DeviceMissing for `cuda` without a GPU or PyCUDA.
+        AutotuneError: as `autotune.best`; DeviceMissing for `cuda` without a GPU.
     """
-    from autotune.devices.factory import CpuOpener, CudaOpener
     from autotune.gpus.present import present_gpu
 
-    if device not in (None, "cuda", "cpu"):
-        raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
+    named = parse_device(chosen)
+    if named.gpu is not None or named.kind == "replay":
+        raise UsageError(f"device={device!r}: a kernel runs on 'cuda' or 'cpu'")
+
+    def find(problem: Problem) -> Best:
+        return best_of_lengths(
+            op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+            full_precision=full_precision, **problem.fields,
+        )  # fmt: skip
+
     found = best(
-        op, device=chosen, db=db, template=template, reference=reference, full_precision=full_precision, **fields
-    )
-    opener = CudaOpener() if chosen == "cuda" else CpuOpener(found.device)
-    return Kernel(found, opener.open())
+        op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+        full_precision=full_precision, **fields,
+    )  # fmt: skip
+    driver = cuda_driver() if named.kind == "cuda" else None
+    return Kernel(found, find, driver, named.index)
 
 
-@contextmanager
-def _ordered(array: Any) -> Iterator[None]:
-    """Kernels go on the default stream: with PyTorch on another one, wait before and after."""
-    if hasattr(array, "data_ptr"):
-        import torch
-
-        stream = torch.cuda.current_stream(array.device)
-        if stream != torch.cuda.default_stream(array.device):
-            stream.synchronize()
-            yield
-            torch.cuda.default_stream(array.device).synchronize()
-            return
-    yield
+def _remember(known: dict[Any, Any], key: Any, made: Any) -> None:
+    if len(known) >= _MOST_CALLS:
+        known.clear()
+    known[key] = made
 
 
-def _checked(array: Any, tensor: TensorSpec) -> Any:
-    """A NumPy array, if it is what the kernel takes."""
-    return _fitting(array, tensor, numpy_dtype(tensor.dtype))
-
-
-def _fitting(array: Any, tensor: TensorSpec, dtype: Any) -> Any:
-    if array.shape != tensor.shape or array.dtype != dtype:
+def _check_dtype(tensor: TensorSpec, dtype: Any) -> None:
+    if dtype != numpy_dtype(tensor.dtype):
         raise UsageError(
-            f"{tensor.name} has shape {tuple(array.shape)} and dtype {array.dtype}; "
-            f"the kernel takes {tensor.shape} and {dtype}"
+            f"{tensor.name} has shape {tensor.shape} and dtype {dtype}; "
+            f"the kernel takes {tensor.shape} and {numpy_dtype(tensor.dtype)}"
         )
-    return array
 
 
-def _allocate(like: Any, tensors: Mapping[str, TensorSpec], names: tuple[str, ...]) -> dict[str, Any]:
-    """New PyTorch tensors for outputs, laid out as the problem says.
-
-    Raises:
-        UsageError: the arrays are not PyTorch's, so outputs must be passed.
-    """
-    if not hasattr(like, "new_empty"):
-        raise UsageError(f"pass arrays for the outputs as well: {', '.join(names)}")
-    import torch
-
-    sizes: dict[str, int] = {}
-    for name in names:
-        t = tensors[name]
-        sizes[t.storage] = max(sizes.get(t.storage, 0), t.extent)
-    dtypes = {tensors[n].storage: torch_dtype(torch, tensors[n].dtype) for n in names}
-    storages = {s: torch.empty(sizes[s], dtype=d, device=like.device) for s, d in dtypes.items()}
-    placed = ((name, tensors[name]) for name in names)
-    return {name: storages[t.storage].as_strided(t.shape, t.strides, t.offset) for name, t in placed}
+def _check_placed(array: DeviceArray, tensor: TensorSpec) -> None:
+    """Raise UsageError for what a kernel cannot take where it lies."""
+    _check_dtype(tensor, numpy_dtype(array.dtype))
+    if array.address == 0 or array.address % DTYPES[tensor.dtype].size:
+        raise UsageError(f"{tensor.name} lies at {array.address:#x}, which is no address of a {tensor.dtype}")
+    repeated = any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True))
+    if tensor.role == "output" and repeated:
+        raise UsageError(f"{tensor.name} has strides {array.strides}: results need elements of their own to go to")

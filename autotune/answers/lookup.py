@@ -1,38 +1,53 @@
 """The best configuration known for a problem: `autotune.best(op="backward", B=4, T=1024)`.
 
-The answer is the first there is of: the `exact` winner; the winner of the `nearest` problem of the same op, dtype,
-head size and mask whose configuration is valid for this one; that of another GPU of the same `architecture`; a
-template's `default`. Within each, measured times come before estimates, and the user's own before shipped ones.
+The answer is the first there is of: the `exact` winner; what promises most (`autotune.estimate.fit`) among the winners
+of the `nearest` problems on this GPU, or else on another one of the same `architecture`, and the `start`s that the
+families list for such problems; a template's `default`. Winners that were measured come before those that were
+estimated, and of one problem the user's own before the shipped ones. The head size is never another one.
 """
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autotune.answers.best import Answer, Best
+from autotune.answers.best import Answer, Best, sureness
 from autotune.core import settings
+from autotune.core.candidate import Candidate
 from autotune.core.database_files import plain_path
+from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import UsageError
+from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.core.words import format_ms
+from autotune.estimate.fit import Known, by_promise
 from autotune.families import template as templates
 from autotune.families.catalogue import Families
 from autotune.families.op_ref import load_own
+from autotune.families.space import Space
+from autotune.families.starts import Start
+from autotune.families.user_functions import Function, Named, named
 from autotune.gpus import present as here
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.registry import get_op
+from autotune.ops.op import LONGEST
+from autotune.ops.registry import get_op, problem_of
 from autotune.store.entries import Entry, Neighbour, Winners, place
 from autotune.store.reader import Reader, open_reader
 
 _DATABASES: dict[str, tuple[Reader, Winners]] = {}
 _ANSWERS: dict[tuple[Any, ...], tuple[object, Best]] = {}
 _MOST_ANSWERS = 4096
+
+_UNVERIFIED = "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
+
+_ALIKE, _AKIN, _STARTS = 8, 4, 4
+"""How many winners of the nearest problems of the same kind and of others are weighed, and starts of each family."""
 
 # SQLite connections must not be used on both sides of a fork.
 os.register_at_fork(after_in_child=_DATABASES.clear)
@@ -44,7 +59,8 @@ def best(
     device: str | DeviceSpec | None = None,
     db: str | Path | None = None,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     full_precision: bool = False,
     **fields: Value,
 ) -> Best:
@@ -57,7 +73,9 @@ def best(
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
-        reference: the op's reference, `module:function`, where `template` declares its own op.
+        reference: the op's reference, a function or `module:function`, where `template` declares its own op and does
+            not name it.
+        inputs: the function that makes its inputs, likewise.
         full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
@@ -79,13 +97,69 @@ def best(
         known = None
     if known is not None and known[0] == stamp:
         return known[1]
-    families, name = _families(op, template, reference)
-    families = families.full_precision() if full_precision else families
-    finder = _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
-    answer = finder.exact() or finder.nearest() or finder.default()
+    finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
+    answer = finder.exact() or finder.fitting() or finder.default()
     if template is None:
         _remember(key, stamp, answer)
     return answer
+
+
+def best_of_lengths(
+    op: str | None = None,
+    *,
+    device: str | None = None,
+    db: str | Path | None = None,
+    template: str | Path | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
+    full_precision: bool = False,
+    **fields: Value,
+) -> Best:
+    """As `best`, for lengths that change from call to call: a weighing of all that is known takes some milliseconds.
+
+    Lengths that are no winner's are answered as those next to them are that have three binary digits, rendered for the
+    lengths asked. So a sequence that grows by one token is not weighed anew, nor does its configuration change, each
+    time.
+
+    Raises:
+        AutotuneError: as `best`.
+    """
+
+    def ask(asked: Mapping[str, Value]) -> Best:
+        return best(
+            op, device=device, db=db, template=template, reference=reference, inputs=inputs,
+            full_precision=full_precision, **asked,
+        )  # fmt: skip
+
+    database = _location(db)
+    _, winners = _DATABASES.get(database) or _open(database)
+    finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
+    lengths = [field.name for field in get_op(finder.problem.op).fields if field.maximum == LONGEST]
+    near = finder.problem.replace(**{name: _rounded(finder.problem.integer(name)) for name in lengths})
+    exact = finder.exact()
+    if exact is not None or near == finder.problem:
+        return exact or ask(fields)
+    found = ask(near.fields)
+    if finder.why_not(found.candidate) is not None:
+        return ask(fields)
+    answer: Answer = "nearest" if found.answer == "exact" else found.answer
+    return replace(found, problem=finder.problem, answer=answer, remarks=(*found.remarks, f"as for {near}"))
+
+
+def _rounded(length: int) -> int:
+    """The nearest number of three binary digits and zeros."""
+    step = 1 << max(0, length.bit_length() - 3)
+    return max(1, (length + step // 2) // step * step)
+
+
+def _finder(
+    winners: Winners, op: str | None, device: str | DeviceSpec | None, template: str | Path | None,
+    reference: Named | Function | None, inputs: Named | Function | None, full_precision: bool,
+    fields: Mapping[str, Value],
+) -> "_Finder":  # fmt: skip
+    families, name = _families(op, template, named(reference), named(inputs, "inputs"))
+    families = families.full_precision() if full_precision else families
+    return _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
 
 
 def _location(db: str | Path | None) -> str:
@@ -109,7 +183,9 @@ def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
         pass
 
 
-def _families(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Families, str]:
+def _families(
+    op: str | None, template: str | Path | None, reference: Named | None, inputs: Named | None
+) -> tuple[Families, str]:
     """What may answer, and for which op."""
     if template is None or not templates.names_file(str(template)):
         name = get_op(op or "forward").name  # before it is taken for the name of a folder
@@ -120,7 +196,7 @@ def _families(op: str | None, template: str | Path | None, reference: str | None
     computed = templates.load_template(path).op
     if op not in {None, computed}:
         raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
-    own = load_own(path, reference)
+    own = load_own(path, reference, inputs)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
     return Families((own, *shipped)), own.op
 
@@ -156,8 +232,12 @@ class _Finder:
     """Looks for an answer in the order of preference."""
 
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
-        self._winners, self._families, self._problem, self._spec = winners, families, problem, spec
+        self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
         self._exact_fields = get_op(problem.op).exact_fields
+
+    def why_not(self, candidate: Candidate) -> str | None:
+        """Why a candidate cannot compute the problem; None when it can."""
+        return self._families.why_not(candidate, self.problem, self._spec)
 
     def exact(self) -> Best | None:
         """The winner of this very problem and GPU, if its template is still what was measured.
@@ -166,7 +246,7 @@ class _Finder:
         value that is not listed in an edited record, is no answer. The constraints are looked at when it is rendered:
         they were kept when it was measured, and cost more than all of a look-up.
         """
-        entries = self._winners.of_problem(self._problem, self._spec.compute_capability, self._families.versions)
+        entries = self._winners.of_problem(self.problem, self._spec.compute_capability, self._families.versions)
         mine = [entry for entry in entries if entry.gpu == self._spec.name]
         for entry in sorted(mine, key=lambda entry: (entry.kind != "measured", entry.origin != "own")):
             current: Entry | None = entry
@@ -178,34 +258,78 @@ class _Finder:
                 return self._answer("exact", current, remarks)
         return None
 
-    def nearest(self) -> Best | None:
-        """The nearest problem on this GPU, else the nearest on another one of its architecture."""
-        found = self._winners.neighbours(
-            self._problem, self._exact_fields, self._spec.compute_capability, self._families.versions
-        )
-        here = place(self._problem, self._exact_fields)
-        ranked = sorted(found, key=lambda n: (n.kind != "measured", math.dist(here, n.place), n.shipped is not None))
-        name = self._spec.name
-        return self._first("nearest", (n for n in ranked if n.gpu == name)) or self._first(
-            "architecture", (n for n in ranked if n.gpu != name)
-        )
+    def fitting(self) -> Best | None:
+        """The most promising of what is known of problems like this one; None where no time is known of any."""
+        known: dict[Known, tuple[Entry | None, Start | None]] = {}
+        for answer_entries in (self._near(here=True), self._near(here=False)):
+            known |= {Known(self._current(e.candidate), e.problem, e.ms): (e, None) for e in answer_entries}
+            if known:
+                break
+        known |= {start: (None, said) for start, said in self._starts() if start not in known}
+        if all(one.ms is None for one in known):
+            return None
+        templates = {template.name: template for template in self._families.templates}
+        best, *_ = by_promise(known, templates, self.problem, self._spec)
+        entry, start = known[best.known]
+        if entry is not None:
+            answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
+            found = self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
+        elif start is not None:
+            found = self._started(best.known.candidate, start)
+        else:
+            found = self.default()
+        return replace(found, expected_ms=best.ms, sure=sureness(best))
+
+    def _near(self, *, here: bool) -> list[Entry]:
+        """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
+        then those of another mask, layout or dtype of the same width. Estimates only where nothing was measured."""
+        lengths = [field.name for field in get_op(self.problem.op).fields if field.kind == "int"]
+        sizes = tuple(name for name in self._exact_fields if name in lengths)
+        place_here = place(self.problem, self._exact_fields)
+        found: dict[TimingKind, dict[Problem, Entry]] = {"measured": {}, "estimated": {}}
+
+        def order(n: Neighbour) -> tuple[bool, float, bool]:
+            return n.kind != "measured", math.dist(place_here, n.place), n.shipped is not None
+
+        for exact, most in ((self._exact_fields, _ALIKE), (sizes, _AKIN)):
+            neighbours = self._winners.neighbours(
+                self.problem, exact, self._spec.compute_capability, self._families.versions
+            )
+            of_gpu = (n for n in sorted(neighbours, key=order) if (n.gpu == self._spec.name) is here)
+            for entry in islice(filter(None, map(self._valid, of_gpu)), most):
+                found[entry.kind].setdefault(entry.problem, entry)
+        return list((found["measured"] or found["estimated"]).values())
+
+    def _valid(self, neighbour: Neighbour) -> Entry | None:
+        """A neighbour's winner, or what stands for it, if its configuration can compute this problem."""
+        for entry in self._entries(neighbour):
+            size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self.problem))
+            if size == mine and self._families.why_not(entry.candidate, self.problem, self._spec) is None:
+                return entry
+        return None
+
+    def _starts(self) -> Iterator[tuple[Known, Start | None]]:
+        """The first starts of each family that are valid here, and its default."""
+        for template in self._families.templates:
+            if template.front.historical or template.why_unsupported(self.problem, self._spec) is not None:
+                continue
+            space = Space(template, self.problem, self._spec)
+            for config, start in islice(space.known_starts(), _STARTS):
+                here = start is not None and start.device == self._spec.name
+                timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
+                yield Known(space.candidate(config), *timed), start
+
+    def _current(self, candidate: Candidate) -> Candidate:
+        return replace(candidate, template_hash=self._families[candidate.template].hash)
 
     def default(self) -> Best:
         """A template's own choice."""
-        candidate = self._families.default(self._problem, self._spec)
+        candidate = self._families.default(self.problem, self._spec)
         return Best(
-            answer="default", kind="none", found_ms=None, problem=self._problem, device=self._spec, candidate=candidate,
+            answer="default", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
             remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
             template=self._families[candidate.template],
         )  # fmt: skip
-
-    def _first(self, answer: Answer, ranked: Iterable[Neighbour]) -> Best | None:
-        """The first whose configuration is valid for the problem and the device asked."""
-        for neighbour in ranked:
-            for entry in self._entries(neighbour):
-                if self._families.why_not(entry.candidate, self._problem, self._spec) is None:
-                    return self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
-        return None
 
     def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
         """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
@@ -219,7 +343,7 @@ class _Finder:
         yield entry
 
     def _remarks(self, entry: Entry) -> Iterator[str]:
-        if entry.problem != self._problem:
+        if entry.problem != self.problem:
             yield f"tuned for {entry.problem}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
@@ -227,8 +351,8 @@ class _Finder:
             yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
 
     def _unverified(self, entry: Entry) -> Iterator[str]:
-        if entry.problem != self._problem:
-            yield "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
+        if entry.problem != self.problem:
+            yield _UNVERIFIED
 
     def _passed_over(self, entry: Entry) -> str:
         name = entry.candidate.template
@@ -239,11 +363,21 @@ class _Finder:
         )
         return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
 
+    def _started(self, candidate: Candidate, start: Start) -> Best:
+        """A family's start as an answer."""
+        problem = problem_of(start.problem)
+        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}"
+        return Best(
+            answer="start", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
+            remarks=(remark,) if problem == self.problem else (remark, _UNVERIFIED),
+            template=self._families[candidate.template],
+        )  # fmt: skip
+
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:
         """An entry as an answer, its candidate by the template as it is now."""
         template = self._families[entry.candidate.template]
         return Best(
-            answer=answer, kind=entry.kind, found_ms=entry.ms, problem=self._problem, device=self._spec,
+            answer=answer, kind=entry.kind, found_ms=entry.ms, problem=self.problem, device=self._spec,
             candidate=replace(entry.candidate, template_hash=template.hash), template=template, found=entry.problem,
             found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
             compiler=entry.compiler, remarks=remarks,

@@ -9,13 +9,14 @@ from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.core.words import format_ms
 from autotune.families.expressions import Expression
 from autotune.families.space import Space
 from autotune.families.starts import SUFFIX, Start, starts_text
 from autotune.families.template import Template
 from autotune.gpus.known import gpu
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.registry import get_op
+from autotune.ops.registry import get_op, problem_of
 from autotune.store.json_lines import Line
 
 
@@ -52,21 +53,6 @@ def _why_not(template: Template, start: Start, problem: Problem, spec: DeviceSpe
     return unsupported or Space(template, problem, spec).why_not({**template.defaults, **dict(start.values)})
 
 
-def problem_of(key: str) -> Problem:
-    """The problem with this key.
-
-    Raises:
-        ProblemError: an unknown op, field or value.
-    """
-    op, *fields = key.split(" ")
-    return get_op(op).problem(**dict(_pair(field) for field in fields))
-
-
-def _pair(word: str) -> tuple[str, str]:
-    name, _, value = word.partition("=")
-    return name, value
-
-
 def start_of(template: Template, line: Line, when: str) -> Start:
     """A record as a start of its family, where `when` holds.
 
@@ -85,7 +71,7 @@ def start_of(template: Template, line: Line, when: str) -> Start:
         raise UsageError(f"the configuration is the default of {template.name}, which is tried in any case")
     how = "" if timing.kind == "measured" else "estimated "
     what = "winner" if line.is_winner else line.stage
-    origin = f"{what}, {how}{timing.median_ms:.4g} ms"
+    origin = f"{what}, {how}{format_ms(timing.median_ms)} ms"
     start = Start(Expression(when), values, line.identity.spec.name, line.problem.key, origin)
     why = _why_not(template, start, line.problem, line.identity.spec)
     if why is not None:

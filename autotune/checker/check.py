@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.families.source import KernelSource
 from autotune.families.space import Space
+from autotune.families.template_lines import CompilesAs, TemplateLines, template_lines
 from autotune.families.unreferenced import resolve
+from autotune.families.user_functions import Function, Named, named
 from autotune.trace.observed import Finding, Trace
 from autotune.trace.remote import LIMIT_S, TracingProcess
 from autotune.trace.task import TraceTask
@@ -37,7 +39,8 @@ class Checked:
 
     `problem` is the one that was executed in place of the one asked for; `error`: why there was no run, if so.
     `compulsory_bytes`: every input read once and every output written once. `estimated`: the modelled time of the
-    problem asked for on the device, where that was wanted; `no_estimate`: why there is none.
+    problem asked for on the device, where that was wanted; `no_estimate`: why there is none. `lines`: of the
+    template, for those of `source`.
     """
 
     candidate: Candidate
@@ -48,6 +51,7 @@ class Checked:
     hints: tuple[Hint, ...]
     compulsory_bytes: float
     source: KernelSource | None = None
+    lines: TemplateLines = field(default_factory=TemplateLines)
     error: str = ""
     estimated: "Estimated | None" = None
     no_estimate: str = ""
@@ -83,7 +87,8 @@ def check(  # noqa: PLR0913 - one keyword an option
     *,
     template: str | Path | None = None,
     params: Mapping[str, Value] | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     device: str | None = None,
     db: str | Path | None = None,
     blocks: int | None = SAMPLED_BLOCKS,
@@ -98,7 +103,8 @@ def check(  # noqa: PLR0913 - one keyword an option
         op: `forward` (the default), `backward`, … or the op of `template`.
         template: a shipped family by name, or a file of one's own (`.cu.j2`); by default the best family known.
         params: parameter values that differ from the best configuration known (or the family's default).
-        reference: `module:function`; not needed here, since results are not compared.
+        reference: a function, or `module:function`; not needed here, since results are not compared.
+        inputs: the function that makes inputs, likewise; by default the template's, else they are random.
         device: the GPU whose limits hold, by name; by default as in `autotune.best`.
         db: the database that knows winners.
         blocks: of each launch that are traced in full; None: all of them.
@@ -115,7 +121,7 @@ def check(  # noqa: PLR0913 - one keyword an option
         LaunchError: the run took too long or tore its process down.
     """
     _require_positive(blocks=blocks, limit_s=limit_s)
-    target = find_target(op, template, params or {}, reference, device, db, fields)
+    target = find_target(op, template, params or {}, (named(reference), named(inputs, "inputs")), device, db, fields)
     with TracingProcess(limit_s) as process, ThreadPoolExecutor(1) as beside:
         cubin = beside.submit(_cubin, target) if estimate else None  # nvcc has a core of its own
         checked = _check(process, target, target.candidate, blocks, MOST_RERUNS if hints else 0)
@@ -126,7 +132,8 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     op: str | None = None,
     *,
     template: str | Path | None = None,
-    reference: str | None = None,
+    reference: Named | Function | None = None,
+    inputs: Named | Function | None = None,
     device: str | None = None,
     db: str | Path | None = None,
     limit: int | None = None,
@@ -150,9 +157,10 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     from autotune.checker.target import find_targets
 
     _require_positive(blocks=blocks, limit_s=limit_s, limit=limit)
+    functions = named(reference), named(inputs, "inputs")
     with ExitStack() as stack:
         process = stack.enter_context(TracingProcess(limit_s))
-        for target, candidate in find_targets(op, template, reference, device, db, limit, seed, fields):
+        for target, candidate in find_targets(op, template, functions, device, db, limit, seed, fields):
             try:
                 yield _check(process, target, candidate, blocks, 0)
             except BuildError:
@@ -176,7 +184,9 @@ def _check(
     if most_reruns and not traced.trace.findings:
         space = Space(target.template, target.problem, target.spec)
         hints = find_hints(process.trace, task, traced, space, most_reruns)
-    return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source)
+    lines = template_lines(target.template, traced.source, target.spec)
+    hints = tuple(replace(h, origin=f"{lines.name}:{lines(h.line)}" if lines(h.line) else "") for h in hints)
+    return replace(_failed(target, candidate, ""), trace=traced.trace, hints=hints, source=traced.source, lines=lines)
 
 
 def _task(target: Target, problem: Problem, candidate: Candidate, blocks: int | None) -> TraceTask:
@@ -187,7 +197,8 @@ def _cubin(target: Target) -> "tuple[KernelSource, Artifact]":
     from autotune.estimate.examine import rendered
 
     source = rendered(_task(target, target.problem, target.candidate, None))
-    return source, CubinRequest(source, target.spec.arch).build(BuildCache())
+    with CompilesAs(target.template, source, target.spec):
+        return source, CubinRequest(source, target.spec.arch).build(BuildCache())
 
 
 def _estimated(

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from autotune.core.errors import AutotuneError
 from autotune.core.values import Value
+from autotune.core.words import number
 from autotune.families.frontmatter import Parameter
 from autotune.families.space import Space
 from autotune.trace.observed import KernelTrace, LineCounters, Trace
@@ -15,6 +16,9 @@ Trouble = Literal["bank conflicts", "uncoalesced accesses"]
 
 _LEAST_SHARE = 0.05
 """Of a kernel's passes or sectors: what costs less is no trouble."""
+
+_GREAT_SHARE = 0.2
+"""What costs so much is told even if no parameter removes it."""
 
 _FACTORS = {"removes": 0.05, "halves": 0.55}
 """What is left of the trouble, at most."""
@@ -28,7 +32,10 @@ _WORDS: Mapping[Trouble, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Hint:
-    """A trouble at a line, and the change that a rerun confirmed."""
+    """A trouble at a line, and the change that a rerun confirmed; of a great trouble also that none tried helps.
+
+    `line` is the rendered source's; `origin` its place in the template, `softmax.cu.j2:57`, where that is known.
+    """
 
     kernel: str
     line: int
@@ -36,10 +43,15 @@ class Hint:
     detail: str  # "32-way bank conflict, 12 % of the kernel's passes through shared memory"
     parameter: str
     value: Value
-    effect: Literal["removes", "halves"]
+    effect: Literal["removes", "halves", "remains"]
+    origin: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kernel}, line {self.line}: {self.detail}; {self.parameter}={self.value} {self.effect} it"
+        change = f"{self.parameter}={self.value} {self.effect} it"
+        if self.effect == "remains":
+            tried = f"{number(int(self.value), 'other value')} of its parameters tried, none halves it"
+            change = tried if self.value else "no parameter that promises to change it has another valid value"
+        return f"{self.kernel}, {self.origin or f'line {self.line}'}: {self.detail}; {change}"
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "message": str(self)}
@@ -48,20 +60,27 @@ class Hint:
 def find_hints(
     run: Callable[[TraceTask], Traced], task: TraceTask, traced: Traced, space: Space, most_reruns: int
 ) -> tuple[Hint, ...]:
-    """Hints that a rerun of the changed configuration has confirmed; at most `most_reruns` reruns in all."""
+    """Hints that a rerun of the changed configuration has confirmed, and great troubles that none of those removes.
+
+    At most `most_reruns` reruns in all.
+    """
     hints: list[Hint] = []
     known: dict[tuple[str, Value], Trace | None] = {}
     for kernel, row, trouble in _troubles(traced.trace):
+        tried, about = 0, (kernel.kernel, row.place.line, trouble, _detail(kernel, row))
         for parameter, value in _changes(space, dict(task.config), trouble):
             if (parameter, value) not in known:
                 if len(known) >= most_reruns:
-                    break
+                    continue
                 known[parameter, value] = _rerun(run, task, parameter, value)
+            tried += 1
             effect = _effect(kernel, known[parameter, value], trouble)
             if effect:
-                detail = _detail(kernel, row)
-                hints.append(Hint(kernel.kernel, row.place.line, trouble, detail, parameter, value, effect))
+                hints.append(Hint(*about, parameter, value, effect))
                 break
+        else:
+            if _share(kernel, row, trouble) >= _GREAT_SHARE:
+                hints.append(Hint(*about, "", tried, "remains"))
     return tuple(hints)
 
 

@@ -17,8 +17,12 @@ from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
 from autotune.families.unreferenced import resolve
+from autotune.families.user_functions import Named
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import BUILTIN, get_op
+
+Functions = tuple[Named | None, Named | None]
+"""Reference and inputs of a user's op, where given."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def find_target(
     op: str | None,
     template: str | Path | None,
     params: Mapping[str, Value],
-    reference: str | None,
+    functions: Functions | None,
     device: str | None,
     db: str | Path | None,
     fields: Mapping[str, Value],
@@ -51,7 +55,7 @@ def find_target(
         UsageError: an unknown family or parameter, or a configuration that is not valid.
         NoFeasibleConfiguration: the family does not compute the problem on the device.
     """
-    family, ref = _family(op, template, reference)
+    family, ref = _family(op, template, functions)
     known = _best(ref, family, device, db, fields)
     chosen = family or known.template
     assert chosen is not None  # a best answer has its template
@@ -64,7 +68,7 @@ def find_target(
 def find_targets(
     op: str | None,
     template: str | Path | None,
-    reference: str | None,
+    functions: Functions | None,
     device: str | None,
     db: str | Path | None,
     limit: int | None,
@@ -72,7 +76,7 @@ def find_targets(
     fields: Mapping[str, Value],
 ) -> Iterator[tuple[Target, Candidate]]:
     """Every valid candidate of the family, or of all families that compute the problem."""
-    family, ref = _family(op, template, reference)
+    family, ref = _family(op, template, functions)
     known = _best(ref, family, device, db, fields)
     families = (family,) if family is not None else builtin_templates(ref.name)
     for chosen in families:
@@ -92,14 +96,16 @@ def _configs(space: Space, limit: int | None, seed: int) -> Iterator[Config]:
     yield from (space[int(position)] for position in order)
 
 
-def _family(op: str | None, template: str | Path | None, reference: str | None) -> tuple[Template | None, OpRef]:
+def _family(op: str | None, template: str | Path | None, functions: Functions | None) -> tuple[Template | None, OpRef]:
     if template is None:
         return None, OpRef(op or "forward")
     if names_file(str(template)):
         own = load_template(Path(template))
         if op not in {None, own.op}:
             raise UsageError(f"the template {template} computes {own.op!r}, not {op!r}")
-        ref = OpRef(own.op, Path(template), reference or ("" if own.op not in BUILTIN else None))
+        reference, inputs = functions or (None, None)
+        unknown = own.op not in BUILTIN and not own.front.reference
+        ref = OpRef(own.op, Path(template), reference or ("" if unknown else None), inputs)
         return replace(own, reference=resolve(ref).version), ref
     return find_template(op or "forward", str(template)), OpRef(op or "forward")
 

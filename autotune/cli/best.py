@@ -12,6 +12,10 @@ from autotune.core.words import format_ms
 if TYPE_CHECKING:
     from autotune.answers.best import Best
 
+_SEARCH_COSTS = (
+    "`autotune search --quick` times the likeliest in about 5 s on a GPU machine, a full search in about 30 s"
+)
+
 
 @options.problem_options()
 def command(  # noqa: PLR0913 - one parameter an option
@@ -46,6 +50,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         db=db,
         template=template,
         reference=reference,
+        inputs=None,
         full_precision=full_precision,
         **asked.values(),
     )
@@ -62,6 +67,12 @@ def _print(answer: "Best") -> None:
         [
             ("answer", answer.answer),
             ("time", _time(answer)),
+            (
+                "expected",
+                "" if answer.expected_ms is None else f"about {format_ms(answer.expected_ms)} ms, not measured",
+            ),
+            ("sure", answer.sure),
+            ("search", "" if answer.answer == "exact" else _SEARCH_COSTS),
             ("problem", answer.problem),
             ("device", answer.device.title),
             ("template", answer.candidate.template),
@@ -73,12 +84,14 @@ def _print(answer: "Best") -> None:
     )
 
 
+def _expected(answer: "Best") -> str:
+    return "" if answer.expected_ms is None else f"about {answer.expected_ms:.2g} ms, not measured"
+
+
 def _time(answer: "Best") -> str:
-    """The time that is known, and of what: of this problem, or of the one it was tuned for."""
-    if answer.found_ms is None:
+    """The time of this very problem, and where it is from; that of another problem is never shown as one."""
+    if answer.ms is None:
         return ""
     origin = {"own": "from your database", "shipped": "shipped with autotune", "template": ""}[answer.origin]
     where = f"on {answer.found_on}" if answer.found_on else ""
-    time = f"{format_ms(answer.found_ms)} ms ({answer.kind})"
-    place = " ".join(filter(None, [where, origin]))
-    return f"{time} {answer.found_for}, {place}" if answer.found_for else f"{time} {place}"
+    return " ".join(filter(None, [f"{format_ms(answer.ms)} ms ({answer.kind})", where, origin]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table, say
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def command(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option("--template", help="A shipped family by name, or a file of your own [default: the winner's]."),
     ] = None,
-    set_param: Annotated[
+    param: Annotated[
         list[str] | None,
-        typer.Option("--set-param", metavar="NAME=VALUE", help="A parameter, where it differs from the best known."),
+        typer.Option("--param", metavar="NAME=VALUE", help="A parameter, where it differs from the best known."),
     ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", help="module:function of your op; not needed for a check.")
@@ -67,14 +67,14 @@ def command(  # noqa: PLR0913 - one parameter an option
         "template": template, "reference": reference, "device": device, "db": db, "blocks": blocks or None,
         "limit_s": limit_s, **asked.values(),
     }  # fmt: skip
-    if every and set_param:
-        raise UsageError("--set-param names one configuration and --all takes every one: give one of the two")
+    if every and param:
+        raise UsageError("--param names one configuration and --all takes every one: give one of the two")
     if limit is not None and not every:
         raise UsageError(f"--limit {limit} says how many configurations --all takes at most: add --all")
     if every:
         ok = _check_all(op, {"limit": limit, "seed": seed, **common}, as_json)
     else:
-        pairs = [options.split_setting(text, "--set-param") for text in set_param or ()]
+        pairs = [options.split_setting(text, "--param") for text in param or ()]
         params = {name: options.parse_value(value) for name, value in pairs}
         ok = _check_one(op, {"params": params, "hints": hints, "estimate": estimate, **common}, as_json)
     if not ok:
@@ -112,7 +112,7 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
     if as_json:
         print_json(results)
     else:
-        typer.echo(_summary(counts, interrupted))
+        say(_summary(counts, interrupted))
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     return counts["fine"] == counts.total()
@@ -121,9 +121,9 @@ def _check_all(op: str | None, arguments: Mapping[str, Any], as_json: bool) -> b
 def _print_line(checked: "Checked") -> None:
     from autotune.report.checks import verdict
 
-    typer.echo(f"{checked.candidate}: {verdict(checked)}")
+    say(f"{checked.candidate}: {verdict(checked)}")
     for finding in checked.findings[:_MOST_SHOWN]:
-        typer.echo(f"  {finding}")
+        say(f"  {finding}")
 
 
 def _summary(counts: Counter[str], interrupted: bool) -> str:
@@ -156,26 +156,25 @@ def _print(checked: "Checked") -> None:
         typer.echo()
     print_table(checks.KERNEL_COLUMNS, checks.kernel_rows(checked))
     source = checked.source.code.splitlines() if checked.source else []
+    lines = checked.lines
+    of = f"lines of {lines.name}" if any(lines.lines) else "lines of the rendered source"
     for kernel in checked.trace.kernels:
         typer.echo()
-        print_table(
-            checks.LINE_COLUMNS, checks.line_rows(kernel, source), title=f"{kernel.kernel}, memory, traced blocks"
-        )
-        work = list(checks.work_rows(kernel, source))
+        title = f"{kernel.kernel}, memory, traced blocks, {of}"
+        print_table(checks.LINE_COLUMNS, checks.line_rows(kernel, source, lines), title=title)
+        work = list(checks.work_rows(kernel, source, lines))
         if work:
             typer.echo()
-            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks")
+            print_table(checks.WORK_COLUMNS, work, title=f"{kernel.kernel}, work, traced blocks, {of}")
     for hint in checked.hints:
-        typer.echo(f"hint: {hint}")
+        say(f"hint: {hint}")
 
 
 def _print_findings(checked: "Checked") -> None:
     for finding in checked.findings[:_MOST_SHOWN]:
-        typer.echo(f"  {finding}")
+        say(f"  {finding}")
         if finding.other is not None and finding.other.place.line:
             other = finding.other
-            typer.echo(
-                f"      with {other.access or 'the call'} at {other.place}, block {other.block}, thread {other.thread}"
-            )
+            say(f"      with {other.access or 'the call'} at {other.place}, block {other.block}, thread {other.thread}")
     if len(checked.findings) > _MOST_SHOWN:
-        typer.echo(f"  … and {len(checked.findings) - _MOST_SHOWN} more (--json has them all)")
+        say(f"  … and {len(checked.findings) - _MOST_SHOWN} more (--json has them all)")

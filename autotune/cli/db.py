@@ -1,4 +1,4 @@
-"""`autotune db`: export, import and upgrade a database, and check again what is in it."""
+"""`autotune db`: export, import and upgrade a database, forget what is in it, and check it again."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import starts
-from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.cli.output import DbOption, JsonOption, print_json, say
 from autotune.core.errors import UsageError
 from autotune.core.files import replacing
+from autotune.core.outcome import Outcome
 from autotune.core.words import number
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Form(StrEnum):
     T4 = "t4"
 
 
-app = typer.Typer(help="Export, import, upgrade or check a database.", no_args_is_help=True)
+app = typer.Typer(help="Export, import, upgrade or check a database, or forget records.", no_args_is_help=True)
 app.add_typer(starts.app, name="starts")
 
 
@@ -75,7 +76,7 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if as_json:
         print_json({"lines": count, "file": str(output)})
     else:
-        typer.echo(f"{count} lines written to {output}")
+        say(f"{count} lines written to {output}")
 
 
 def _export_recording(
@@ -103,7 +104,7 @@ def _export_recording(
     if as_json:
         print_json({"configurations": len(recording.results), "file": str(output)})
     else:
-        typer.echo(f"{number(len(recording.results), 'configuration')} written to {output}")
+        say(f"{number(len(recording.results), 'configuration')} written to {output}")
 
 
 def _as_list(lines: Iterable[str]) -> Iterator[str]:
@@ -121,7 +122,11 @@ def import_command(
     db: DbOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Verify records and add them: all of a file, or none. What is there already is left as it is."""
+    """Verify the records of a file, all before the first is added, then add them. What is there already stays as it is.
+
+    Records are committed 500 at a time, so that running searches go on. An import that was interrupted has added the
+    first of them; the same command adds the rest.
+    """
     from autotune.store import open_store
     from autotune.store.line_files import read_lines
     from autotune.store.transfer import import_lines
@@ -132,7 +137,48 @@ def import_command(
     if as_json:
         print_json({"added": report.added, "known": report.known, "winners": report.winners})
     else:
-        typer.echo(f"{report.added} records added, {report.known} known already, {report.winners} winners stand")
+        say(f"{report.added} records added, {report.known} known already, {report.winners} winners stand")
+
+
+@app.command("forget")
+def forget_command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    ids: Annotated[
+        list[int] | None, typer.Argument(help="Numbers of records, as `autotune list trials` shows.")
+    ] = None,
+    outcome: Annotated[
+        list[Outcome] | None, typer.Option("--outcome", help="Of this outcome: crash, timeout. Repeatable.")
+    ] = None,
+    op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
+    problem: Annotated[
+        str | None, typer.Option("--problem", help="Of this problem only, as `autotune list` writes it.")
+    ] = None,
+    template: Annotated[str | None, typer.Option("--template", help="Of this family only.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="On this device only: h200, cpu:h200.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be forgotten, and forget nothing.")
+    ] = False,
+    db: DbOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget records: the next search evaluates their candidates anew. All that is given must be true of a record.
+
+    Where a winner is among them the best of what is left takes its place.
+    """
+    from autotune.store import open_store
+
+    where = {"outcome": outcome or None, "op": op, "problem": problem, "template": template, "device": device}
+    if not ids and not any(where.values()):
+        raise UsageError("name what to forget: numbers of records, --outcome, --op, --problem, --template or --device")
+    with open_store(db, create=False) as store:
+        found = store.forget(where, ids or (), dry=dry_run)
+    if as_json:
+        print_json({"forgotten": dict(found.outcomes), "winners_replaced": found.replaced, "winners_gone": found.gone})
+        return
+    said = ", ".join(f"{name} {count}" for name, count in sorted(found.outcomes.items()))
+    total = number(sum(found.outcomes.values()), "record")
+    say(f"{total} {'would be ' if dry_run else ''}forgotten{': ' if said else ''}{said}")
+    if found.replaced or found.gone:
+        say(f"winners among them: {found.replaced} replaced by the best that is left, {found.gone} without another")
 
 
 @app.command("upgrade")
@@ -149,9 +195,9 @@ def upgrade_command(db: DbOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"before": before, "after": after})
     elif before == after:
-        typer.echo(f"the schema is the newest already ({after})")
+        say(f"the schema is the newest already ({after})")
     else:
-        typer.echo(f"schema upgraded from {before or 'none'} to {after}")
+        say(f"schema upgraded from {before or 'none'} to {after}")
 
 
 @app.command("recheck")
@@ -225,13 +271,13 @@ def _rechecked(where: str, one: "Rechecked") -> dict[str, Any]:
 def _print_standing(where: str, found: "list[Rechecked]") -> None:
     counts = Counter(one.standing for one in found)
     said = ", ".join(f"{count} {standing}" for standing, count in counts.most_common())
-    typer.echo(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
+    say(f"{where}: {len(found)} winner{'' if len(found) == 1 else 's'}{': ' if said else ''}{said}")
     for one in found:
         if one.standing == "changed":
             line = one.line
-            typer.echo(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
+            say(f"  changed: {line.problem} on {line.identity.name}, {line.candidate.template}: {one.why}")
     left = Counter(
         (one.standing, one.why) for one in found if one.standing in {"unknown", "other compiler", "no family"}
     )
     for (standing, why), count in left.items():
-        typer.echo(f"  {count} {standing}: {why}")
+        say(f"  {count} {standing}: {why}")

@@ -13,8 +13,9 @@ _HEAD = """# Command line
 
 Made by `make docs` from the commands' own descriptions; do not edit.
 
-Exit codes: 0 done; 1 an error; 2 a wrong request; 3 no configuration is possible; 4 the device is missing;
-130 Ctrl-C, SIGTERM or SIGHUP, also with results; 141 nobody reads the output any more (`| head`).
+Exit codes: 0 done; 1 an error; 2 a wrong request; 3 there is no winner, or no configuration
+is possible; 4 the device is missing; 130 Ctrl-C, SIGTERM or SIGHUP, also with results; 141 nobody reads the output
+any more (`| head`).
 Errors are one line on stderr; `AUTOTUNE_DEBUG=1` adds the traceback.
 """
 

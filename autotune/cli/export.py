@@ -1,12 +1,13 @@
 """`autotune export`: the best configuration as one standalone `.cu` file."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.options import AskedFields, FullPrecisionOption, OpOption, problem_options
-from autotune.cli.output import DbOption, JsonOption, print_json
+from autotune.cli.output import DbOption, JsonOption, print_json, say
 from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from autotune.answers.export import export
 
     written = export(
-        op, output=output, main=main, device=device, db=db, template=template, reference=reference,
+        op, output=output, main=main, device=device, db=db, template=template, reference=reference, inputs=None,
         full_precision=full_precision, **asked.values(),
     )  # fmt: skip
     if as_json:
@@ -55,14 +56,14 @@ def command(  # noqa: PLR0913 - one parameter an option
 def _print(written: "Exported") -> None:
     from autotune.families.traits import Traits
 
-    typer.echo(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
+    say(f"wrote {written.path}: {written.template} for {written.op} on {written.device}, {_time(written)}")
     for name, text in Traits(written.arithmetic, written.deterministic).rows():
-        typer.echo(f"{name}: {text}")
+        say(f"{name}: {text}")
     for note in written.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
     built = written.path.removesuffix(".cu")
-    run = f" && {built if '/' in built else './' + built}" if written.main else ""
-    typer.echo(f"next: {written.compile}{run}")
+    run = f" && {shlex.quote(built if '/' in built else './' + built)}" if written.main else ""
+    say(f"next: {written.compile}{run}")
 
 
 def _time(written: "Exported") -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import PROBLEM_PANEL, AskedFields, problem_options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     ordinary ones: recorded in the database, and gone on with by the same command.
     """
     from autotune.cli.main import INTERRUPTED
+    from autotune.devices.factory import choose_device
     from autotune.ladder.climb import climb, default_options, ladder_problem
     from autotune.ladder.peers import choose_peers
     from autotune.ladder.versions import LADDERS
@@ -71,7 +72,6 @@ def command(  # noqa: PLR0913 - one parameter an option
     from autotune.report.pictures import check_plot
     from autotune.report.progress import ProgressDisplay
     from autotune.store import open_store
-    from autotune.tuning.choose import choose_device
 
     if op not in LADDERS:
         raise UsageError(f"there is no ladder of {op!r}; there are {', '.join(LADDERS)}")
@@ -101,12 +101,12 @@ def _print(found: "Climb") -> None:
     from autotune.report.ladder import shared_lines, summary_lines, table_columns, table_rows
 
     for line in summary_lines(found):
-        typer.echo(line)
+        say(line)
     typer.echo()
     print_table(table_columns(found), table_rows(found))
     typer.echo()
     for line in shared_lines(found):
-        typer.echo(line)
+        say(line)
     if found.ladder.reference:
-        typer.echo(found.ladder.reference)
-    typer.echo(f"recorded in {found.database}")
+        say(found.ladder.reference_for(found.problem))
+    say(f"recorded in {found.database}")

@@ -1,18 +1,19 @@
-"""`autotune list`: what a database holds."""
+"""`autotune list`: what a database holds, and what comes with the package."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.cli.options import AskedFields, problem_options
+from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
-from autotune.core.values import format_config
 from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
+    from autotune.core.problem import Problem
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
 
@@ -22,6 +23,7 @@ class What(StrEnum):
 
     PROBLEMS = "problems"
     WINNERS = "winners"
+    SEARCHES = "searches"
     TRIALS = "trials"
     DEVICES = "devices"
     GPUS = "gpus"
@@ -35,9 +37,10 @@ class Sort(StrEnum):
 
 
 _TAKES = {
-    What.PROBLEMS: {"op", "device", "limit", "db"},
-    What.WINNERS: {"op", "device", "template", "full_precision", "sort", "limit", "shipped", "db"},
-    What.TRIALS: {"op", "device", "template", "outcome", "sort", "limit", "db"},
+    What.PROBLEMS: {"op", "fields", "device", "limit", "db"},
+    What.WINNERS: {"op", "fields", "device", "template", "full_precision", "sort", "limit", "shipped", "own", "db"},
+    What.SEARCHES: {"op", "fields", "device", "sort", "limit", "db"},
+    What.TRIALS: {"op", "fields", "device", "template", "outcome", "sort", "limit", "db"},
     What.DEVICES: {"device", "limit", "db"},
     What.GPUS: {"limit"},
 }
@@ -46,10 +49,12 @@ _TAKES = {
 _MOST_TRIALS = 50
 
 
+@problem_options()
 def command(  # noqa: PLR0913 - one parameter an option
     what: Annotated[What, typer.Argument(help="What to list.")] = What.WINNERS,
     *,
-    op: Annotated[str | None, typer.Option("--op", help="Problems, winners or trials of this op only.")] = None,
+    op: Annotated[str | None, typer.Option("--op", help="Of this op only.")] = None,
+    asked: AskedFields,
     device: Annotated[
         str | None, typer.Option("--device", help="On this device only: h200, cpu:h200. Not for gpus.")
     ] = None,
@@ -64,53 +69,225 @@ def command(  # noqa: PLR0913 - one parameter an option
     ] = False,
     sort: Annotated[
         Sort | None,
-        typer.Option("--sort", help="Winners or trials: new, or ms for the fastest first [default: new for trials]."),
+        typer.Option("--sort", help="Rows: new, or ms for the fastest first [default: new for trials]."),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=1, max=2**31 - 1, help=f"Most rows [default: {_MOST_TRIALS} trials, else all]."),
     ] = None,
-    shipped: Annotated[
-        bool, typer.Option("--shipped", help="Winners that come with the package, as where there is no database yet.")
-    ] = False,
+    shipped: Annotated[bool, typer.Option("--shipped", help="Only winners that come with the package.")] = False,
+    own: Annotated[bool, typer.Option("--own", help="Only winners of the database.")] = False,
     db: DbOption = None,
+    as_csv: CsvOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List problems, winners, trials or devices of a database, or the GPUs that are known without one.
+    """List winners, searches beside one another, problems, trials or devices of a database, or the GPUs that are known.
 
-    What all rows have in common is said once.
+    Winners are yours, then those that come with the package; with --db only the database's.
+
+    Fields of problems filter, and may be lists: --T 512,1024 --dtype fp16. What all rows have in common is said once.
     """
+    filters = asked.choices()
     given = {
-        "op": op, "device": device, "outcome": outcome, "template": template, "full_precision": full_precision,
-        "sort": sort, "limit": limit, "shipped": shipped, "db": db,
+        "op": op, "fields": filters, "device": device, "outcome": outcome, "template": template,
+        "full_precision": full_precision, "sort": sort, "limit": limit, "shipped": shipped, "own": own, "db": db,
     }  # fmt: skip
     for name in [name for name, value in given.items() if value and name not in _TAKES[what]]:
         takers = ", ".join(other for other in What if name in _TAKES[other])
-        raise UsageError(f"--{name.replace('_', '-')} means nothing for a list of {what}; it is for {takers}")
-    if shipped and db is not None:
-        raise UsageError(
-            f"--shipped lists what comes with the package, and --db {db} names a database: give one of them"
-        )
+        option = f"--{next(iter(filters))}" if name == "fields" else f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option} means nothing for a list of {what}; it is for {takers}")
+    if shipped and (db is not None or own):
+        other = "--own" if own else f"--db {db}"
+        raise UsageError(f"--shipped lists what comes with the package, and {other} what a database holds: give one")
+    if as_csv and as_json:
+        raise UsageError("--csv and --json are two forms of one list: give one of them")
+    form = "csv" if as_csv else "json" if as_json else "table"
+    wanted = _Wanted(op, filters, device)
     if what == What.GPUS:
-        return _print_gpus(limit, as_json)
+        return _print_gpus(limit, form)
+    if what == What.WINNERS:
+        records = _winners(wanted, template, db, full_precision=full_precision, shipped=shipped, own=own)
+        return _print_records(_sorted(records, sort)[:limit], form)
     from autotune.store import open_store
 
-    if what == What.WINNERS and (shipped or (db is None and _no_database())):
-        if not shipped:
-            typer.echo("no database yet: these winners come with the package", err=True)
-        records = _sorted(_shipped_winners(op, device, template, full_precision=full_precision), sort)
-        return _print_records(records[:limit], as_json)
     with open_store(db, create=False) as store:
         if what == What.TRIALS:
             where: dict[str, Any] = {"op": op, "device": device, "outcome": outcome, "template": template}
+            if filters:
+                where["problems"] = [str(s.problem) for s in store.problems(op=op) if wanted.has(s.problem)]
             trials = store.trials(**where, limit=limit or _MOST_TRIALS, fastest=sort == Sort.MS)
-            return _print_records(trials, as_json)
-        if what == What.WINNERS:
-            winners = _winners(store, op, device, template, full_precision=full_precision)
-            return _print_records(_sorted(winners, sort)[:limit], as_json)
-        columns, rows = _problems(store, op, device) if what == What.PROBLEMS else _devices(store, device)
-    _print_rows(columns, rows[:limit], as_json)
-    return None
+            return _print_records(trials, form)
+        made = {What.PROBLEMS: _problems, What.SEARCHES: _searches, What.DEVICES: _devices}[what](store, wanted)
+    if sort is not None:
+        key = (lambda row: row["best ms"] or float("inf")) if sort == Sort.MS else (lambda row: -row["id"])
+        made.sort(key=key)
+    return _print_rows(_COLUMNS[what], made[:limit], form)
+
+
+class _Wanted:
+    """Which problems and devices a list is about."""
+
+    def __init__(self, op: str | None, fields: Mapping[str, Sequence[Any]], device: str | None) -> None:
+        self.op, self.device = op, device
+        self._fields = {name: {_text(value) for value in values} for name, values in fields.items()}
+
+    def has(self, problem: "Problem") -> bool:
+        if self.op not in {None, problem.op}:
+            return False
+        values = problem.fields
+        return all(name in values and _text(values[name]) in given for name, given in self._fields.items())
+
+    def on(self, device: str) -> bool:
+        return self.device in {None, device}
+
+
+def _text(value: Any) -> str:
+    """As problems print it, so that `--causal`, `true` and 1 are one."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+_Row = dict[str, Any]
+
+_COLUMNS = {
+    What.PROBLEMS: ("~problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"),
+    What.SEARCHES: (
+        ">id", "device", "sampler", ">seed", "state", ">trials", ">ok", ">best ms", "kind", ">at trial", ">x best",
+        "?begun", "~problem",
+    ),
+    What.DEVICES: ("device", "kind", "title", "arch", ">problems", ">trials", ">winners"),
+}  # fmt: skip
+"""Columns of the tables; JSON and CSV have the same names, and problems as objects or a column a field."""
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[_Row], form: str) -> None:
+    from autotune.report.table import column_name
+
+    if form == "json":
+        print_json([{**row, "problem": row["problem"].to_json()} if "problem" in row else row for row in rows])
+    elif form == "csv":
+        print_csv([_flat(row) for row in rows])
+    else:
+        print_table(columns, [[_shown(row[column_name(column)]) for column in columns] for row in rows])
+
+
+def _flat(row: _Row) -> _Row:
+    """A problem's fields, a configuration's parameters and counts as columns of their own."""
+    flat: _Row = {}
+    for name, value in row.items():
+        if name == "problem":
+            flat |= value.to_json()
+        elif isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": held for key, held in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _print_gpus(limit: int | None, form: str) -> None:
+    from autotune.report import gpus
+
+    if form == "table":
+        print_table(gpus.COLUMNS, list(gpus.rows())[:limit])
+    else:
+        (print_csv if form == "csv" else print_json)(gpus.to_json()[:limit])
+
+
+def _print_records(records: "Sequence[StoredMeasurement]", form: str) -> None:
+    from autotune.report.listing import listing
+
+    if form == "json":
+        print_json([{**row, "problem": row["problem"].to_json()} for row in map(_row, records)])
+    elif form == "csv":
+        print_csv([_flat(_row(record)) for record in records])
+    else:
+        shown = listing(records)
+        for name, value in shown.shared:
+            typer.echo(f"all rows: {name} {value}")
+        print_table(shown.columns, shown.rows)
+
+
+def _problems(store: "Store", wanted: _Wanted) -> list[_Row]:
+    return [
+        {
+            "problem": s.problem, "device": s.device, "trials": s.trials, "ok": s.outcomes.get("ok", 0),
+            "outcomes": dict(s.outcomes), "measured ms": s.best_ms.get("measured"),
+            "estimated ms": s.best_ms.get("estimated"),
+        }
+        for s in store.problems(op=wanted.op)
+        if wanted.on(s.device) and wanted.has(s.problem)
+    ]  # fmt: skip
+
+
+def _searches(store: "Store", wanted: _Wanted) -> list[_Row]:
+    """`x best`: the best time of a search over the best that any of these found for the same problem and device."""
+    found = [s for s in store.searches() if wanted.on(s.search.device) and wanted.has(s.search.problem)]
+    best: dict[object, float] = {}
+    for s in found:
+        if s.best_ms is not None:
+            about = s.search.problem, s.search.device, s.kind
+            best[about] = min(s.best_ms, best.get(about, s.best_ms))
+    return [
+        {
+            "id": s.search.id, "problem": s.search.problem, "device": s.search.device,
+            "sampler": s.search.settings.get("sampler", ""), "seed": s.search.settings.get("seed", ""),
+            "state": s.search.state, "trials": s.trials, "ok": s.outcomes.get("ok", 0), "outcomes": dict(s.outcomes),
+            "best ms": s.best_ms, "kind": s.kind, "at trial": s.best_at,
+            "x best": s.best_ms and round(s.best_ms / best[s.search.problem, s.search.device, s.kind], 3),
+            "begun": s.search.created_at.isoformat(timespec="seconds"),
+            "templates": ",".join(s.search.settings.get("templates", ())), "part": s.search.settings.get("part", ""),
+        }
+        for s in found
+    ]  # fmt: skip
+
+
+def _devices(store: "Store", wanted: _Wanted) -> list[_Row]:
+    return [
+        {
+            "device": d.name, "kind": d.kind, "title": d.title, "arch": d.arch, "problems": d.problems,
+            "trials": d.trials, "winners": d.winners,
+        }
+        for d in store.devices()
+        if wanted.on(d.name)
+    ]  # fmt: skip
+
+
+def _winners(
+    wanted: _Wanted, template: str | None, db: str | None, *, full_precision: bool, shipped: bool, own: bool
+) -> "list[StoredMeasurement]":
+    """Those of the database, then, unless it is named, those that come with the package."""
+    records: list[StoredMeasurement] = []
+    if not shipped and db is None and not own and _no_database():
+        typer.echo("no database yet: these winners come with the package", err=True)
+    elif not shipped:
+        records = _own_winners(db, full_precision=full_precision)
+    if not own and db is None:
+        records += _shipped_winners(full_precision=full_precision)
+    return [
+        record
+        for record in records
+        if wanted.has(record.problem) and wanted.on(record.device) and template in {None, record.candidate.template}
+    ]
+
+
+def _own_winners(db: str | None, *, full_precision: bool) -> "list[StoredMeasurement]":
+    from autotune.store import open_store
+    from autotune.store.choosing import of_full_precision
+
+    with open_store(db, create=False) as store:
+        records = [winner.record for winner in store.winners()]
+        return list(of_full_precision(store, records)) if full_precision else records
+
+
+def _shipped_winners(*, full_precision: bool) -> "list[StoredMeasurement]":
+    """Of a problem that has several, of families with different arithmetic, all."""
+    from autotune.store.choosing import full_versions
+    from autotune.store.shipped import shipped_winners
+
+    return [
+        line.stored()
+        for line in shipped_winners()
+        if not full_precision or line.candidate.template in full_versions(line.problem.op)
+    ]
 
 
 def _no_database() -> bool:
@@ -121,104 +298,24 @@ def _no_database() -> bool:
     return path is not None and not path.exists()
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], as_json: bool) -> None:
-    from autotune.report.table import column_name
-
-    if as_json:
-        print_json([dict(zip(map(column_name, columns), row, strict=True)) for row in rows])
-    else:
-        print_table(columns, [[_shown(cell) for cell in row] for row in rows])
-
-
-def _print_gpus(limit: int | None, as_json: bool) -> None:
-    from autotune.report import gpus
-
-    if as_json:
-        print_json(gpus.to_json()[:limit])
-    else:
-        print_table(gpus.COLUMNS, list(gpus.rows())[:limit])
-
-
-def _print_records(records: "Sequence[StoredMeasurement]", as_json: bool) -> None:
-    from autotune.report.listing import listing
-
-    if as_json:
-        print_json([_json(record) for record in records])
-        return
-    shown = listing(records)
-    for name, value in shown.shared:
-        typer.echo(f"all rows: {name} {value}")
-    print_table(shown.columns, shown.rows)
-
-
-_Listing = tuple[list[str], list[list[Any]]]
-
-
-def _problems(store: "Store", op: str | None, device: str | None) -> _Listing:
-    columns = ["~problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"]
-    rows = [
-        [
-            str(s.problem), s.device, s.trials, s.outcomes.get("ok", 0), dict(s.outcomes),
-            s.best_ms.get("measured"), s.best_ms.get("estimated"),
-        ]
-        for s in store.problems(op=op)
-        if device in {None, s.device}
-    ]  # fmt: skip
-    return columns, rows
-
-
-def _winners(
-    store: "Store", op: str | None, device: str | None, template: str | None, *, full_precision: bool
-) -> "list[StoredMeasurement]":
-    from autotune.store.choosing import of_full_precision
-
-    records = [winner.record for winner in store.winners(op=op, device=device)]
-    records = list(of_full_precision(store, records)) if full_precision else records
-    return [record for record in records if template in {None, record.candidate.template}]
-
-
-def _shipped_winners(
-    op: str | None, device: str | None, template: str | None, *, full_precision: bool
-) -> "list[StoredMeasurement]":
-    """Of a problem that has several, of families with different arithmetic, all."""
-    from autotune.store.choosing import full_versions
-    from autotune.store.shipped import shipped_winners
-
-    return [
-        line.stored()
-        for line in shipped_winners()
-        if op in {None, line.problem.op}
-        and device in {None, line.identity.name}
-        and template in {None, line.candidate.template}
-        and (not full_precision or line.candidate.template in full_versions(line.problem.op))
-    ]
-
-
 def _sorted(records: "list[StoredMeasurement]", sort: Sort | None) -> "list[StoredMeasurement]":
     if sort == Sort.MS:
         return sorted(records, key=lambda record: record.measurement.ms or 0.0)
     return sorted(records, key=lambda record: (record.created_at, record.id), reverse=True) if sort else records
 
 
-def _devices(store: "Store", device: str | None) -> _Listing:
-    columns = ["device", "kind", "title", "arch", ">problems", ">trials", ">winners"]
-    rows = [
-        [d.name, d.kind, d.title, d.arch, d.problems, d.trials, d.winners]
-        for d in store.devices()
-        if device in {None, d.name}
-    ]
-    return columns, rows
-
-
-def _json(record: "StoredMeasurement") -> dict[str, Any]:
+def _row(record: "StoredMeasurement") -> _Row:
     timing = record.measurement.timing
     return {
         "id": record.id or None,
+        "origin": "own" if record.id else "shipped",
+        "date": record.created_at.isoformat(timespec="seconds"),
+        "search": record.search_id,
         "source_hash": record.source_hash,
         "device": record.device,
-        "problem": str(record.problem),
+        "problem": record.problem,
         "template": record.candidate.template,
-        "configuration": format_config(record.candidate.config),
+        "config": dict(record.candidate.config),
         "stage": record.stage,
         "outcome": record.measurement.outcome.value,
         "ms": None if timing is None else timing.median_ms,

@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
@@ -16,11 +17,12 @@ from typing import Annotated, Any
 import typer
 
 from autotune.cli.streams import degrade_output
-from autotune.core.errors import AutotuneError
+from autotune.core.errors import AutotuneError, SharedCacheWarning
 from autotune.core.passwords import hidden
+from autotune.core.words import printable
 from autotune.tuning.interrupt import end_as_ctrl_c
 
-COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "replay", "db")
+COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "replay", "db", "cache")
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130
@@ -28,6 +30,8 @@ INTERRUPTED = 130
 
 READER_GONE = 141
 """Exit code where nobody reads the output any more (`| head`), as shells have it."""
+
+_PYTHONS_WARNING = warnings.showwarning
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -41,7 +45,6 @@ def build_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         help="Generate, check, time and search CUDA attention kernels.",
         epilog=_EPILOG,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode="markdown",  # not "rich", which swallows [default: …] as a tag
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -85,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; errors are one line on stderr."""
     degrade_output()
+    warnings.showwarning = _show_warning
     try:
         return _invoke(list(arguments) or ["--help"])
     except AutotuneError as error:
@@ -112,15 +116,26 @@ def _invoke(arguments: list[str]) -> int:
     return returned if isinstance(returned, int) else 0
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    if issubclass(category, SharedCacheWarning):
+        typer.echo(f"note: {printable(str(message))}", err=True)
+    else:
+        _PYTHONS_WARNING(message, category, *where, **more)
+
+
 def _fail(message: str, code: int) -> int:
     if os.environ.get("AUTOTUNE_DEBUG"):
-        traceback.print_exc()
-    typer.echo(f"error: {hidden(' '.join(message.split()))}", err=True)
+        typer.echo(printable(hidden(traceback.format_exc())), err=True)  # causes may quote what was given
+    typer.echo(f"error: {printable(hidden(' '.join(message.split())))}", err=True)
     return code
 
 
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return _fail(f"the output could not be written: {error.strerror}", 1)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"
     return _fail(f"a bug in autotune: {type(error).__name__}: {error}{hint}", 1)

@@ -13,7 +13,7 @@ from autotune.cli.options import (
     problem_options,
     split_setting,
 )
-from autotune.cli.output import JsonOption, print_json, print_table
+from autotune.cli.output import JsonOption, print_json, print_table, say
 from autotune.core.blas import one_blas_thread
 from autotune.core.values import Value
 from autotune.tuning.samplers import SAMPLERS
@@ -71,6 +71,14 @@ def command(  # noqa: PLR0913 - one parameter an option
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Only the candidates that are likely to be good, at most 12: about 5 s on a GPU machine.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = False,
     spills: Annotated[
         bool,
         typer.Option(
@@ -105,7 +113,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     """Search for the fastest kernel: generate, build, verify and time candidates; record them all; name the winner.
 
     Any field of the problem may be a list (--T 512,1024): one search for each combination. Ctrl-C finishes with
-    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: no candidate was right.
+    the best so far (exit code 130), and the same command goes on where it ended. Exit code 3: there is no winner.
     """
     from autotune.report.progress import ProgressDisplay
     from autotune.report.results import Asked
@@ -123,7 +131,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         with ProgressDisplay() as display:
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-                jobs=jobs, spills=spills, templates=template or (), params=params, reference=reference,
+                jobs=jobs, spills=spills, quick=quick, templates=template or (), params=params, reference=reference,
                 full_precision=full_precision, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)
@@ -149,11 +157,23 @@ def _end(results: "Sequence[SearchResult]", problems: Sequence[Mapping[str, Valu
         found += [{"problem": problem.to_json(), "best": None, "stopped": "not reached"} for problem in missed]
         print_json(found[0] if len(problems) == 1 else found)
     else:
+        if len(results) > 1:
+            print_sweep(results)
         for problem in missed:
-            typer.echo(f"not reached: {problem}")
+            say(f"not reached: {problem}")
     if missed or results[-1].stopped == "interrupted":
         return INTERRUPTED
     return 0 if all(result.best is not None for result in results) else 3
+
+
+def print_sweep(results: "Sequence[SearchResult]") -> None:
+    """The winners of several problems, a row each."""
+    from autotune.report.results import sweep_columns, sweep_rows, sweep_shared
+
+    typer.echo()
+    for line in sweep_shared(results):
+        typer.echo(line)
+    print_table(sweep_columns(results), sweep_rows(results))
 
 
 def _print(result: "SearchResult", asked: "Asked") -> None:
@@ -161,6 +181,7 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.report.results import (
         best_lines,
         next_command,
+        no_winner,
         other_answer,
         shared_lines,
         summary_lines,
@@ -168,21 +189,21 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
         table_rows,
     )
 
-    for line in summary_lines(result):
-        typer.echo(line)
+    for line in summary_lines(result, asked):
+        say(line)
     if result.best is None:
-        typer.echo("no candidate was right and ran: there is no winner")
+        say(no_winner(result))
         return
     typer.echo()
     print_table(table_columns(result), table_rows(result))
     for line in shared_lines(result):
-        typer.echo(line)
+        say(line)
     typer.echo()
     for line in best_lines(result):
-        typer.echo(line)
-    typer.echo(f"recorded in {result.database}")
+        say(line)
+    say(f"recorded in {result.database}")
     op = get_op(result.problem.op)
-    typer.echo(f"next: {next_command(op, result, asked)}")
+    say(f"next: {next_command(op, result, asked)}")
     other = other_answer(op, result, asked)
     if other is not None:
-        typer.echo(f"note: {other}")
+        say(f"note: {other}")

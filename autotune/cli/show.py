@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table, say
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.values import format_config
 from autotune.core.words import format_ms
@@ -75,7 +75,7 @@ def _print_estimate(found: "StoredMeasurement", estimated: "Estimated | None") -
     from autotune.report.estimates import LAUNCH_COLUMNS, headline, launch_rows
 
     if estimated is not None:
-        typer.echo(f"\nEstimated: {headline(estimated)}")
+        say(f"\nEstimated: {headline(estimated)}")
         print_table(LAUNCH_COLUMNS, launch_rows(estimated), title=f"for {found.problem}")
 
 
@@ -193,7 +193,7 @@ def _print(
             ("made", found.created_at.isoformat(timespec="seconds")),
         ]
     )
-    columns = [">id", "when", "stage", "outcome", ">ms", "~configuration"]
+    columns = [">id", "when", "stage", "outcome", ">ms", "kind", "~configuration"]
     for records, title in ((history, "This configuration"), (climb, "The fastest so far, as the searches went on")):
         if records:
             print_table(columns, map(_row, records), title=f"\n{title}")
@@ -222,5 +222,6 @@ def _row(record: "StoredMeasurement") -> tuple[object, ...]:
         record.stage,
         record.measurement.outcome.value,
         format_ms(record.measurement.ms),
+        "" if record.measurement.timing is None else record.measurement.timing.label,
         record.candidate.key,
     )

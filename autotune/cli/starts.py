@@ -1,5 +1,6 @@
 """`autotune db starts`: where searches begin, checked, and written from records."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
 from autotune.core.errors import UsageError
 from autotune.core.values import format_config
 
@@ -39,9 +40,9 @@ def check_command(op: OpOption = None, template: TemplateOption = None, as_json:
     else:
         for family, wrong in found:
             for fault in wrong:
-                typer.echo(f"{family.op} {family.name}: {fault}")
+                say(f"{family.op} {family.name}: {fault}")
         count = sum(len(family.starts) for family in families)
-        typer.echo(f"{count} starts of {len(families)} families, {sum(len(wrong) for _, wrong in found)} faults")
+        say(f"{count} starts of {len(families)} families, {sum(len(wrong) for _, wrong in found)} faults")
     if any(wrong for _, wrong in found):
         raise typer.Exit(1)
 
@@ -70,7 +71,7 @@ def propose_command(
     print_table(columns, [_regime_row(one) for one in found])
     add = next((one for one in found if one.missing is not None), None)
     if add is not None:
-        typer.echo(f'\nnext: autotune db starts add {add.source_hash} --when "{add.when}"')
+        say(f"\nnext: {shlex.join(['autotune', 'db', 'starts', 'add', add.source_hash, '--when', add.when])}")
 
 
 @app.command("add")
@@ -115,7 +116,7 @@ def add_command(
     if as_json:
         print_json({**_named(family), "file": str(beside), "place": place, "values": dict(start.values)})
     else:
-        typer.echo(f"start {place} of {len(starts)} in {beside}: {format_config(dict(start.values))}")
+        say(f"start {place} of {len(starts)} in {beside}: {format_config(dict(start.values))}")
 
 
 def _families(op: str | None, template: str | None) -> "Sequence[Template]":

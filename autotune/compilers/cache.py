@@ -1,38 +1,23 @@
-"""The build cache: content-addressed folders, each a binary with its source beside it.
+"""The build cache: sealed folders, each a binary with its source beside it.
 
-An entry is made in a temporary folder and renamed into place, so a reader never sees half of one. Processes that want
-the same entry wait for one build (a file lock, which the kernel drops when its holder dies). Compile errors are
-entries too: they are as deterministic as successes. Time-outs and failures of the machinery are not.
+Compile errors are entries too: they are as deterministic as successes. Time-outs and failures of the machinery are not.
 """
 
-import contextlib
-import errno
-import fcntl
 import hashlib
-import json
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from autotune.compilers.artifact import Artifact, KernelReport
-from autotune.core.errors import BuildError, CompileError, CompileTimeout
-from autotune.core.settings import cache_folder
-from autotune.families.source import KernelSource
-
-_RECORD = "artifact.json"
-SOURCE_NAME = "kernel.cu"
-_ATTEMPTS = 3
-
-_HEARD = (
-    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX",
-    "COMPILER_PATH",
-)  # fmt: skip
-"""Variables of the environment that change what compilers make of the same command."""
+from autotune.compilers.sealed import sealed_folders
+from autotune.compilers.upkeep import make_room
+from autotune.core.confinement import COMPILERS_HEAR
+from autotune.core.errors import CompileError, CompileTimeout
+from autotune.core.settings import cache_folder, cache_limit
+from autotune.families.source import SOURCE_NAME, KernelSource
 
 
 @dataclass(frozen=True)
@@ -52,7 +37,7 @@ class Recipe:
 
         The source's header does not: it is nothing but comments (`KernelSource` sees to it).
         """
-        heard = [f"{name}={os.environ[name]}" for name in _HEARD if os.environ.get(name)]
+        heard = [f"{name}={os.environ[name]}" for name in COMPILERS_HEAR if os.environ.get(name)]
         parts = [self.kind, self.source.body, self.compiler, self.arch, *self.flags, "", *self.extra, "", *heard]
         parts += [text for include in self.source.includes for text in (include.name, include.text)]
         digest = hashlib.sha256()
@@ -78,23 +63,23 @@ class BuildCache:
 
     def __init__(self, root: Path | None = None) -> None:
         """`root`: default `$AUTOTUNE_CACHE`, else the user's cache folder."""
-        self.root = cache_folder() if root is None else root
+        self.root = (cache_folder() if root is None else root).absolute()
+        self._folders = sealed_folders(self.root)
 
     def build(self, recipe: Recipe, compile_step: Compile) -> Artifact:
         """The entry of the recipe, built by `compile_step` if it is not there or is damaged.
+
+        It stays until this process ends, or `give_back`.
 
         Raises:
             CompileError: the compiler refuses the source, now or when it was first built.
             BuildError: the machinery failed.
         """
         key = recipe.key
-        for attempt in range(_ATTEMPTS):
-            try:
-                return self.find(recipe.kind, key) or self._make_alone(recipe, key, compile_step)
-            except BuildError as error:  # somebody may be emptying the cache
-                if attempt + 1 == _ATTEMPTS or not isinstance(error.__cause__, FileNotFoundError):
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        record, made = self._folders.get(recipe.kind, key, lambda folder: _fill(recipe, compile_step, folder))
+        if made:
+            make_room(self.root, self._folders.folder(recipe.kind, key), cache_limit())
+        return self._artifact(recipe.kind, key, record, cached=not made)
 
     def find(self, kind: str, key: str) -> Artifact | None:
         """The entry if it is there and undamaged.
@@ -102,86 +87,18 @@ class BuildCache:
         Raises:
             CompileError: the entry says that the source does not compile.
         """
-        folder = self._folder(kind, key)
-        try:
-            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-            if record.pop("seal") != _seal(record) or record["key"] != key:
-                return None
-            artifact = None if record["error"] else _read_artifact(folder, record)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # absent or damaged: the caller builds it
-        if artifact is None:
+        record = self._folders.find(kind, key)
+        return None if record is None else self._artifact(kind, key, record, cached=True)
+
+    def give_back(self, artifact: Artifact) -> None:
+        """Say that a build is in use no longer: it may be removed where the cache is over its limit."""
+        self._folders.give_back(artifact.kind, artifact.key)
+
+    def _artifact(self, kind: str, key: str, record: Mapping[str, Any], *, cached: bool) -> Artifact:
+        if record["error"]:
+            self._folders.give_back(kind, key)
             raise CompileError(record["error"])
-        return artifact
-
-    def _make_alone(self, recipe: Recipe, key: str, compile_step: Compile) -> Artifact:
-        with self._lock(key):
-            # Another process may have built it while we waited.
-            return self.find(recipe.kind, key) or self._make(recipe, key, compile_step)
-
-    def _make(self, recipe: Recipe, key: str, compile_step: Compile) -> Artifact:
-        with self._workspace(key) as workspace:
-            folder = workspace / "entry"
-            write_source(recipe.source, folder)
-            start = time.monotonic()
-            outcome = _attempt(compile_step, folder)
-            record = _record(recipe, key, folder, outcome, time.monotonic() - start)
-            record["seal"] = _seal(record)
-            (folder / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
-            self._publish(folder, self._folder(recipe.kind, key))
-        if isinstance(outcome, CompileError):
-            raise outcome
-        artifact = self.find(recipe.kind, key)
-        if artifact is None:
-            said = f"an entry vanished from the build cache {self.root}: does something delete files there?"
-            raise BuildError(said) from FileNotFoundError(said)
-        return replace(artifact, cached=False)
-
-    def _publish(self, folder: Path, entry: Path) -> None:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            entry.rename(folder.parent / "damaged")  # nothing else can be here; it goes with the workspace
-        try:
-            folder.rename(entry)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else somebody's equal entry got there first
-                raise
-
-    def _folder(self, kind: str, key: str) -> Path:
-        return self.root / kind / key[:2] / key
-
-    @contextlib.contextmanager
-    def _lock(self, key: str) -> Iterator[None]:
-        path = self.root / "locks" / key
-        with self._writing():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("w")
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                # Who waits for the removed file gets it and finds the entry; who makes a new one finds the entry too.
-                path.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def _workspace(self, key: str) -> Iterator[Path]:
-        with self._writing():
-            parent = self.root / "tmp"
-            parent.mkdir(parents=True, exist_ok=True)
-            _sweep(parent)
-            workspace = Path(tempfile.mkdtemp(prefix=f"{key}-", dir=parent))
-            try:
-                yield workspace
-            finally:
-                shutil.rmtree(workspace, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise BuildError(f"cannot write the build cache {self.root}: {error}; set AUTOTUNE_CACHE") from error
+        return _read_artifact(self._folders.folder(kind, key), record, cached=cached)
 
 
 def write_source(source: KernelSource, folder: Path) -> Path:
@@ -196,6 +113,24 @@ def write_source(source: KernelSource, folder: Path) -> Path:
     return path
 
 
+def _fill(recipe: Recipe, compile_step: Compile, folder: Path) -> dict[str, Any]:
+    write_source(recipe.source, folder)
+    start = time.monotonic()
+    outcome = _attempt(compile_step, folder)
+    built = outcome if isinstance(outcome, Built) else None
+    return {
+        "candidate": recipe.source.candidate.key,  # the first that asked; others with the same code share the entry
+        "compiler": recipe.compiler,
+        "arch": recipe.arch,
+        "flags": list(recipe.flags),
+        "seconds": round(time.monotonic() - start, 4),
+        "error": None if built else str(outcome),
+        "binary": built and built.binary,
+        "kernels": [asdict(kernel) for kernel in built.kernels] if built else [],
+        "files": [SOURCE_NAME, *([built.binary] if built else [])],
+    }
+
+
 def _attempt(compile_step: Compile, folder: Path) -> Built | CompileError:
     try:
         return compile_step(folder)
@@ -205,53 +140,15 @@ def _attempt(compile_step: Compile, folder: Path) -> Built | CompileError:
         return error
 
 
-def _record(recipe: Recipe, key: str, folder: Path, outcome: Built | CompileError, seconds: float) -> dict[str, Any]:
-    built = outcome if isinstance(outcome, Built) else None
-    return {
-        "key": key,
-        "kind": recipe.kind,
-        "candidate": recipe.source.candidate.key,  # the first that asked; others with the same code share the entry
-        "compiler": recipe.compiler,
-        "arch": recipe.arch,
-        "flags": list(recipe.flags),
-        "seconds": round(seconds, 4),
-        "error": None if built else str(outcome),
-        "binary": built and built.binary,
-        "binary_hash": built and _file_hash(folder / built.binary),
-        "kernels": [asdict(kernel) for kernel in built.kernels] if built else [],
-    }
-
-
-def _read_artifact(folder: Path, record: dict[str, Any]) -> Artifact:
-    binary = folder / record["binary"]
-    if _file_hash(binary) != record["binary_hash"]:
-        raise ValueError("the entry is damaged")
-    source = folder / SOURCE_NAME
-    source.stat()
+def _read_artifact(folder: Path, record: Mapping[str, Any], *, cached: bool) -> Artifact:
     return Artifact(
         kind=record["kind"],
-        path=binary,
-        source_path=source,
+        path=folder / record["binary"],
+        source_path=folder / SOURCE_NAME,
         key=record["key"],
-        binary_hash=record["binary_hash"],
+        binary_hash=record["files"][record["binary"]],
         kernels=tuple(KernelReport(**kernel) for kernel in record["kernels"]),
         compiler=record["compiler"],
         seconds=record["seconds"],
-        cached=True,
+        cached=cached,
     )
-
-
-def _file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-
-
-def _seal(record: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _sweep(folder: Path, older_than_s: float = 86400.0) -> None:
-    """Remove workspaces that killed processes left behind."""
-    for workspace in folder.iterdir():
-        with contextlib.suppress(OSError):
-            if time.time() - workspace.stat().st_mtime > older_than_s:
-                shutil.rmtree(workspace, ignore_errors=True)

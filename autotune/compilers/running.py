@@ -4,13 +4,14 @@ Only what a compiler says of the source is a compile error. A compiler that was 
 room or no process, or cannot be started is tried once more; then it is the machine that fails, not the candidate.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.core.child import Completed, run, signal_name
+from autotune.core.confinement import compilers_environment
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
+from autotune.core.words import printable
 
 _CANNOT_EXECUTE = (126, 127)  # what shells answer
 
@@ -65,7 +66,7 @@ def compile_source(
         elif done.status == 0:
             return done.output
         elif refuses_source(done):
-            raise CompileError(f"{compiler}{target}: {first_errors(done.output) or f'exit status {done.status}'}")
+            raise CompileError(f"{compiler}{target}: {_first(done, first_errors) or f'exit status {done.status}'}")
         else:
             cause = _cause(done, first_errors)
     raise BuildError(f"{compiler} failed{target}, twice and for no fault of the source: {cause}")
@@ -82,16 +83,21 @@ def refuses_source(done: Completed) -> bool:
 
 
 def _run(compiler: str, command: Sequence[str], folder: Path, limit_s: float) -> Completed | str:
-    environment = {**os.environ, "TMPDIR": ".", "LC_ALL": "C"}
+    environment = {**compilers_environment(), "TMPDIR": ".", "LC_ALL": "C"}
     try:
         return run(command, limit_s, folder=folder, environment=environment)
     except OSError as error:
         return f"cannot start {compiler}: {error}"
 
 
+def _first(done: Completed, first_errors: Callable[[str], str]) -> str:
+    """Compilers quote the source, which may hold anything."""
+    return printable(first_errors(done.output))
+
+
 def _cause(done: Completed, first_errors: Callable[[str], str]) -> str:
     if done.status < 0:
         return f"it was killed by {signal_name(done.status)}, from outside or for lack of memory"
     machine = [line for line in done.output.splitlines() if _OF_THE_MACHINE.search(line.strip())]
-    said = "\n".join(machine[:3]) or first_errors(done.output)
+    said = printable("\n".join(machine[:3])) or _first(done, first_errors)
     return f"exit status {done.status}" + (f": {said}" if said else "")

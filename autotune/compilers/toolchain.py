@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from autotune.core.child import run, signal_name
+from autotune.core.child import Completed, run, signal_name
+from autotune.core.confinement import compilers_environment
 from autotune.core.errors import BuildError
+from autotune.core.words import printable
 
 _NO_NVCC = "no CUDA compiler found: pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-cccl"
 _DEFAULT_TOOLKIT = Path("/usr/local/cuda")
@@ -40,16 +42,21 @@ def find_nvcc(arch: str | None = None) -> Compiler:
     """
     explicit = os.environ.get("AUTOTUNE_NVCC")
     first: Compiler | None = None
+    broken: list[str] = []
     for place in [Path(explicit)] if explicit else _nvcc_places():
         compiler = _probe_nvcc(place) if place.is_file() else None
+        if isinstance(compiler, str):
+            broken.append(compiler)
+            continue
         if compiler is not None and (arch is None or arch.rstrip("af") in compiler.archs):
             return compiler
         first = first or compiler
     if first is not None:
         raise BuildError(f"{first} does not compile for {arch}; it knows {', '.join(first.archs)}")
+    why = f": {'; '.join(broken)}" if broken else ""
     if explicit:
-        raise BuildError(f"AUTOTUNE_NVCC={explicit} is no working nvcc; correct it or unset it")
-    raise BuildError(_NO_NVCC)
+        raise BuildError(f"AUTOTUNE_NVCC={explicit} is no working nvcc; correct it or unset it{why}")
+    raise BuildError(f"no CUDA compiler works{why}" if broken else _NO_NVCC)
 
 
 def find_gxx() -> Compiler:
@@ -61,9 +68,12 @@ def find_gxx() -> Compiler:
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name)
     compiler = None if path is None else _probe_gxx(Path(path))
-    if compiler is None:
-        raise BuildError(_NO_GXX if name == "g++" else f"CXX={name} is no working C++ compiler; correct it or unset it")
-    return compiler
+    if isinstance(compiler, Compiler):
+        return compiler
+    why = "" if compiler is None else f": {compiler}"
+    if name != "g++":
+        raise BuildError(f"CXX={name} is no working C++ compiler; correct it or unset it{why}")
+    raise BuildError(f"the C++ compiler does not work{why}" if compiler else _NO_GXX)
 
 
 def cuda_include_dirs() -> tuple[Path, ...]:
@@ -72,7 +82,7 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     Raises:
         BuildError: there are none.
     """
-    folders = [*find_nvcc().include_dirs, *_wheel_include_dirs()]
+    folders = [*find_nvcc().include_dirs, *(root / "include" for root in _wheel_roots())]
     for folder in folders:
         if (folder / "cuda_fp16.h").is_file():
             return tuple(other for other in (folder, folder / "cccl") if other.is_dir())
@@ -98,40 +108,53 @@ def _wheel_roots() -> list[Path]:
     return sorted((root for folder in folders for root in Path(folder).glob("cu[0-9]*")), reverse=True)
 
 
-def _wheel_include_dirs() -> list[Path]:
-    return [root / "include" for root in _wheel_roots()]
-
-
 @cache
-def _probe_nvcc(path: Path) -> Compiler | None:
-    version = re.search(r"V(\d+\.\d+\.\d+)", _ask(path, "--version"))
-    if version is None:
-        return None
-    archs = re.findall(r"^sm_\d+$", _ask(path, "--list-gpu-code"), re.MULTILINE)
+def _probe_nvcc(path: Path) -> Compiler | str:
+    """The compiler, or why it is none."""
+    said = _ask(path, "--version")
+    version = re.search(r"V(\d+\.\d+\.\d+)", said.output)
+    if said.status != 0 or version is None:
+        return _broken(path, said)
+    listed = _ask(path, "--list-gpu-code")
+    archs = re.findall(r"^sm_\d+$", listed.output, re.MULTILINE)
+    if listed.status != 0 or not archs:
+        return _broken(path, listed)
     return Compiler("nvcc", path, version[1], _nvcc_include_dirs(path), tuple(archs))
 
 
 def _nvcc_include_dirs(path: Path) -> tuple[Path, ...]:
     # nvcc on the PATH may be a wrapper script, so the folder is asked for, not guessed.
     with tempfile.NamedTemporaryFile(suffix=".cu") as empty:
-        said = _ask(path, "--dryrun", "-cubin", "-o", "/dev/null", empty.name)
+        said = _ask(path, "--dryrun", "-cubin", "-o", "/dev/null", empty.name).output
     lines = re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=(.*)$", said, re.MULTILINE)
     folders = [Path(folder).resolve() for line in lines for folder in re.findall(r'"(?:-I)?(/[^"]*)"', line)]
     return tuple(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
 @cache
-def _probe_gxx(path: Path) -> Compiler | None:
-    version = re.search(r"\d+(\.\d+)+", _ask(path, "-dumpfullversion") or _ask(path, "--version"))
-    return None if version is None else Compiler("g++", path, version[0])
+def _probe_gxx(path: Path) -> Compiler | str:
+    """The compiler, or why it is none."""
+    said = _ask(path, "-dumpfullversion")
+    if said.status != 0 or not said.output.strip():
+        said = _ask(path, "--version")
+    version = re.search(r"\d+(\.\d+)+", said.output) if said.status == 0 else None
+    return _broken(path, said) if version is None else Compiler("g++", path, version[0])
 
 
-def _ask(path: Path, *arguments: str) -> str:
-    for _ in range(2):  # one that is killed is not one that does not work
-        try:
-            done = run([str(path.absolute()), *arguments], 60.0)
-        except OSError as error:
-            raise BuildError(f"cannot start {path}: {error}") from error
-        if done.status >= 0:
-            return done.output if done.status == 0 else ""
+def _ask(path: Path, *arguments: str) -> Completed:
+    try:
+        # A TMPDIR that does not exist stops nvcc; Python finds another folder then.
+        environment = {**compilers_environment(), "TMPDIR": tempfile.gettempdir(), "LC_ALL": "C"}
+        for _ in range(2):  # one that is killed is not one that does not work
+            done = run([str(path.absolute()), *arguments], 60.0, environment=environment)
+            if done.status >= 0:
+                return done
+    except OSError as error:
+        raise BuildError(f"cannot start {path}: {error}") from error
     raise BuildError(f"{path} was killed by {signal_name(done.status)}, twice, from outside or for lack of memory")
+
+
+def _broken(path: Path, said: Completed) -> str:
+    lines = [line.strip() for line in said.output.splitlines() if line.strip()]
+    answer = f"answers {printable(lines[-1][:200])!r}" if lines else "answers nothing"
+    return f"{path} {answer}, exit status {said.status}"

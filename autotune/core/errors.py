@@ -54,9 +54,19 @@ class LaunchError(AutotuneError):
 
 
 class FaultFound(AutotuneError):
-    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong; the
-    message is the first finding."""
+    """A candidate in whose traced run the checker found something wrong, or a kernel whose results are wrong.
+
+    The message is the first finding.
+    """
+
+
+class SharedCacheWarning(UserWarning):
+    """What a build cache holds is code, and somebody else can write it. No error: it is said, and the work goes on."""
 
 
 class StoreError(AutotuneError):
     """The database cannot be opened, read or written; nothing was overwritten."""
+
+
+class DatabaseAway(StoreError):
+    """The database's server is gone, does not answer, or is held by another process; another try may succeed."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from autotune.core.model_version import UNCOUNTED
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import DOUBTFUL, Outcome
 
 TimingKind = Literal["measured", "estimated"]
 
@@ -100,6 +100,7 @@ class Measurement:
     `machine_code` is a hash of what the device executes, whatever the text that it was made from; None where nothing
     was built, or by a version that did not record it. `measured_as` is the version whose text was
     measured, where the record has been renewed since: it stands for a later text that gives the same machine code.
+    `attempts` is 2 where a first verdict was in doubt and this is the second one.
     """
 
     outcome: Outcome
@@ -112,6 +113,7 @@ class Measurement:
     environment: Mapping[str, str] = field(default_factory=dict)  # driver, compiler, host, package version
     machine_code: str | None = None
     measured_as: Version | None = None
+    attempts: int = 1
 
     @property
     def ms(self) -> float | None:
@@ -123,9 +125,17 @@ class Measurement:
         """Whether the compiler moved registers of any kernel to memory."""
         return any(resources.spill_bytes > 0 for resources in self.resources)
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is a verdict that a second try may overturn, and there was none yet."""
+        return self.outcome in DOUBTFUL and self.attempts == 1
+
     def to_json(self) -> dict[str, Any]:
         """Nested plain data; `from_json` reads it back."""
-        return asdict(self)
+        data = asdict(self)
+        if self.attempts == 1:  # as it was written before there were second tries
+            del data["attempts"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":

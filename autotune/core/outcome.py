@@ -14,3 +14,7 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     CRASH = "crash"
     PRUNED = "pruned"
+
+
+DOUBTFUL = (Outcome.TIMEOUT, Outcome.CRASH)
+"""What a busy machine, or who kills processes there, may do to a right kernel: such candidates are tried once more."""

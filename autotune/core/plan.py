@@ -14,6 +14,10 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import LaunchError
 
 Role = Literal["input", "output", "workspace"]
+
+BEFORE = " (before)"
+"""Behind the name of a tensor that kernels change in place: the tensor that holds what it begins with."""
+
 Dim3 = tuple[int, int, int]
 
 
@@ -74,10 +78,10 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ScalarArg:
-    """An `int`, `long long` or `float` by value; `name` is its expression in the front matter."""
+    """An `int`, `long long`, `float` or `double` by value; `name` is its expression in the front matter."""
 
     name: str
-    ctype: Literal["int", "long long", "float"]
+    ctype: Literal["int", "long long", "float", "double"]
     value: int | float
 
 
@@ -131,6 +135,8 @@ class TensorMapArg:
 TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """Widths in bytes (0: none) and their numbers in tensor maps, `CUtensorMapSwizzle`."""
 
+TENSOR_MAP_BYTES = 128
+
 _TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
 
 Arg = PointerArg | ViewArg | ScalarArg | TensorMapArg
@@ -147,13 +153,18 @@ class Zero:
 
 @dataclass(frozen=True)
 class Launch:
-    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block."""
+    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block, `cluster` blocks a cluster (sm_90)."""
 
     kernel: str
     grid: Dim3
     block: Dim3
     smem: int
     args: tuple[Arg, ...]
+    cluster: Dim3 = (1, 1, 1)
+
+    @property
+    def clustered(self) -> bool:
+        return self.cluster != (1, 1, 1)
 
     @property
     def threads(self) -> int:
@@ -170,11 +181,16 @@ Step = Zero | Launch
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows."""
+    """Buffers by name and the steps in order. Results are judged by what `arithmetic` allows.
+
+    `restores`: buffers, each with another one whose content it has when the steps begin: what kernels change in place.
+    Devices see to it before each run, out of the time.
+    """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     arithmetic: str = FULL
+    restores: tuple[tuple[str, str], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -186,7 +202,7 @@ class LaunchPlan:
         return tuple(dict.fromkeys(launch.kernel for launch in self.launches))
 
 
-_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f"}
+_SCALAR_FORMAT = {"int": "i", "long long": "q", "float": "f", "double": "d"}
 
 
 def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:
@@ -196,6 +212,16 @@ def no_tensor_maps(arg: TensorMapArg, address: int) -> bytes:
         LaunchError: always.
     """
     raise LaunchError(f"nothing here makes tensor maps, such as {arg.name!r} at {address:#x}")
+
+
+def argument_places(args: Sequence[Arg]) -> tuple[int, ...]:
+    """The offset of each argument in C's layout."""
+    places, end = [], 0
+    for arg in args:
+        size, alignment = _extent(arg)
+        places.append(end + -end % alignment)
+        end = places[-1] + size
+    return tuple(places)
 
 
 def pack_arguments(
@@ -212,22 +238,28 @@ def pack_arguments(
         LaunchError: TMA does not take a tensor that a tensor map describes.
     """
     packed = b""
-    for number, arg in enumerate(args):
-        piece, alignment = _packed(arg, addresses, encode)
-        gap = -len(packed) % alignment if places is None else places[number] - len(packed)
-        packed += b"\0" * gap + piece
+    for arg, place in zip(args, argument_places(args) if places is None else places, strict=True):
+        packed += b"\0" * (place - len(packed)) + _packed(arg, addresses, encode)
     return packed
 
 
-def _packed(arg: Arg, addresses: Mapping[str, int], encode: MapEncoder) -> tuple[bytes, int]:
-    """An argument's bytes and their alignment."""
+def _extent(arg: Arg) -> tuple[int, int]:
+    """An argument's size and alignment in bytes."""
     if isinstance(arg, ScalarArg):
-        piece = struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
-        return piece, len(piece)
+        size = struct.calcsize("<" + _SCALAR_FORMAT[arg.ctype])
+        return size, size
+    if isinstance(arg, TensorMapArg):
+        return TENSOR_MAP_BYTES, 64
+    return 8 + 8 * (len(arg.strides) if isinstance(arg, ViewArg) else 0), 8
+
+
+def _packed(arg: Arg, addresses: Mapping[str, int], encode: MapEncoder) -> bytes:
+    if isinstance(arg, ScalarArg):
+        return struct.pack("<" + _SCALAR_FORMAT[arg.ctype], arg.value)
     address = addresses[arg.storage] + arg.offset * DTYPES[arg.dtype].size
     if isinstance(arg, TensorMapArg):
         if (complaint := arg.complaint(address)) is not None:
             raise LaunchError(f"{arg.name}: TMA cannot copy this tensor: {complaint}")
-        return encode(arg, address), 64
+        return encode(arg, address)
     strides = arg.strides if isinstance(arg, ViewArg) else ()
-    return struct.pack(f"<Q{len(strides)}q", address, *strides), 8
+    return struct.pack(f"<Q{len(strides)}q", address, *strides)

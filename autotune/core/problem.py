@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.core.errors import ProblemError
 from autotune.core.values import Value
+from autotune.core.words import plain
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Problem:
     @property
     def key(self) -> str:
         """Canonical text, the problem's identity in the database: `forward B=4 NH=12 … dtype=fp16`."""
-        return " ".join([self.op, *(f"{name}={_text(value)}" for name, value in self.values)])
+        return " ".join([self.op, *(f"{name}={plain(value)}" for name, value in self.values)])
 
     def replace(self, **changes: Value) -> "Problem":
         """The same problem with some fields changed; names must exist."""
@@ -58,10 +59,6 @@ class Problem:
 
     def __str__(self) -> str:
         return self.key
-
-
-def _text(value: Value) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def split_json(data: Mapping[str, Any]) -> tuple[str, dict[str, Value]]:

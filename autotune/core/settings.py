@@ -1,10 +1,19 @@
 """Where things are kept, and the `AUTOTUNE_*` variables that change it. Read at every call, never frozen at import."""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
+
+from autotune.core.errors import UsageError
 
 DEFAULT_TARGET = "h200"
 """The GPU whose times are estimated, or looked up, where no GPU is present and none is named."""
+
+DEFAULT_CACHE_LIMIT = 20 * 1024**3
+"""Bytes that the build cache may take, where nothing else is said: thousands of builds."""
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([kmgt])?(?:i?b)?")
 
 
 def _variable(name: str) -> str | None:
@@ -13,20 +22,69 @@ def _variable(name: str) -> str | None:
 
 
 def data_folder() -> Path:
-    """The user's data folder of this program; not made by this call."""
+    """The user's data folder of this program; not made by this call.
+
+    Raises:
+        UsageError: this user has no home.
+    """
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("autotune", appauthor=False))
+    return _users_own(platformdirs.user_data_dir, "AUTOTUNE_DB to a file")
 
 
 def cache_folder() -> Path:
-    """Where builds are cached: `AUTOTUNE_CACHE`, else the user's cache folder; not made by this call."""
+    """Where builds are cached: `AUTOTUNE_CACHE`, else the user's cache folder; not made by this call.
+
+    Raises:
+        UsageError: this user has no home, or `~` names nobody's.
+    """
     given = _variable("AUTOTUNE_CACHE")
     if given is not None:
-        return Path(given).expanduser()
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(f"AUTOTUNE_CACHE={given!r}: {error}") from error
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("autotune", appauthor=False))
+    return _users_own(platformdirs.user_cache_dir, "AUTOTUNE_CACHE to a folder")
+
+
+def _users_own(folder_of: Callable[..., str], instead: str) -> Path:
+    """A folder in the user's home, where there is one: a user without an account may have none, or a name for one."""
+    try:
+        folder = Path(folder_of("autotune", appauthor=False))
+    except (RuntimeError, KeyError, OSError):
+        folder = Path()
+    if not folder.is_absolute():
+        raise UsageError(
+            f"user {os.getuid()} has no home folder: HOME is {os.environ.get('HOME', '')!r}, and there is no account; "
+            f"set HOME to a folder, or {instead}"
+        )
+    return folder
+
+
+def cache_limit() -> int | None:
+    """Bytes that the build cache may take: `AUTOTUNE_CACHE_LIMIT`, else 20 GiB; None without a limit.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    given = _variable("AUTOTUNE_CACHE_LIMIT")
+    return DEFAULT_CACHE_LIMIT if given is None else read_size(given, "AUTOTUNE_CACHE_LIMIT")
+
+
+def read_size(text: str, where: str) -> int | None:
+    """`500M`, `20G`, `1048576`: bytes, in units of 1024; None for `none`.
+
+    Raises:
+        UsageError: it is no size; `where` it was given.
+    """
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is not None:
+        return int(float(found[1]) * 1024 ** ("kmgt".find(found[2]) + 1 if found[2] else 0))
+    if text.strip().lower() == "none":
+        return None
+    raise UsageError(f"{where}={text!r} is no size; write 500M or 20G, or none for no limit")
 
 
 def database() -> str:

@@ -1,9 +1,35 @@
-"""How figures are written, wherever people read them."""
+"""How figures and texts are written, wherever people read them."""
+
+import re
+
+from autotune.core.values import Value
+
+# Controls but for the tab and the line feed, marks that turn the direction of what follows, lone surrogates.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with what a terminal would obey, or not show, written as `\\x1b`."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def format_bytes(count: float) -> str:
+    """`512 B`, `1.5 KiB`, `20 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
 
 
 def format_ms(ms: float | None) -> str:
     """Milliseconds with four significant digits; nothing where there is no time."""
     return "" if ms is None else f"{ms:.4g}"
+
+
+def plain(value: Value) -> str:
+    """A field's value as it is written in keys: `1` and `0` for truth values."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def clock(seconds: float) -> str:

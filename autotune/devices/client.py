@@ -8,7 +8,9 @@ from typing import IO
 
 from autotune.core.channel import LOST, start_module
 from autotune.core.child import Child, signal_name
+from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError
+from autotune.core.words import printable
 from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
 
@@ -37,8 +39,11 @@ class WorkerClient:
         self._prepared: Prepare | None = None
         self._process: Child | None = None
         self._connection: Connection | None = None
-        self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as long as the client
-        self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        try:
+            self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as the client
+            self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
+        except OSError as error:
+            raise AutotuneError(f"no temporary file can be made: {error}; set TMPDIR to a folder of yours") from error
         self._lock = threading.Lock()  # guards what `kill` looks at
         self._killed_for_good = False
         self.opened: Opened | None = None
@@ -77,8 +82,13 @@ class WorkerClient:
             WorkerDied: the process ended.
             AutotuneError: the worker reported an error that is no candidate's fault.
         """
-        self.start()
-        return self._ask(message, limit_s)
+        self._come_up()
+        try:
+            self._send(message)
+        except WorkerDied:  # before it heard of it
+            self._come_up()
+            self._send(message)
+        return self._receive(limit_s)
 
     def stop(self) -> None:
         """Kill the worker and all its processes; the next `ask` starts a new one."""
@@ -105,6 +115,18 @@ class WorkerClient:
         self.stop()
         self._keep.close()
         self._log.close()
+
+    def _come_up(self) -> None:
+        """As `start`; what happens to the process before it is asked anything is the fault of nothing that is asked."""
+        try:
+            self.start()
+            return
+        except (WorkerTimeout, WorkerDied):
+            pass
+        try:
+            self.start()
+        except (WorkerTimeout, WorkerDied) as error:
+            raise AutotuneError(f"the process that runs kernels does not come up, twice: {error}") from error
 
     def _ended_by_itself(self) -> bool:
         """Whether the process has ended while nothing was asked of it, which is no verdict on what will be."""
@@ -182,7 +204,7 @@ class WorkerClient:
 def _environment() -> dict[str, str]:
     # References are computed unit by unit on several threads; a BLAS that starts one a core for each gets in their way.
     threads = str(max(1, (os.cpu_count() or 1) // 8))
-    return {"OPENBLAS_NUM_THREADS": threads, **os.environ}
+    return {"OPENBLAS_NUM_THREADS": threads, **part_of_environment()}
 
 
 def _how(process: Child) -> str:
@@ -203,4 +225,4 @@ def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     text = file.read().decode(errors="replace").split("Fatal Python error")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    return printable(lines[-1][:300]) if lines else ""

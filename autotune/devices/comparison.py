@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.measurement import OutputCheck, Verification
-from autotune.ops.expected import Bound, Expectation
-from autotune.ops.op import Op
+from autotune.ops.expected import Expectation
+from autotune.ops.op import Bound, Op
 
 
 def compare_all(

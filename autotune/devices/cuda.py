@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from autotune.compilers.artifact import Artifact
 from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.extras import install
 from autotune.core.measurement import Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
@@ -138,7 +139,7 @@ class CudaDevice:
             LaunchError: a step failed.
         """
         with self._translated(_what(plan)):
-            return self._sample([_nothing, *self._commands(program, plan, self._stream)], 1)[0]
+            return self._sample([self._before(plan, None), *self._commands(program, plan, self._stream)], 1)[0]
 
     def enqueue(self, program: Program, plan: LaunchPlan, addresses: Mapping[str, int]) -> None:
         """All steps once on the legacy default stream, without waiting; `addresses` go before buffers of this device.
@@ -156,7 +157,8 @@ class CudaDevice:
         Raises:
             LaunchError: a step failed, or took no time.
         """
-        commands = [self._flush_command(plan), *self._commands(program, plan, self._stream)]
+        before = self._before(plan, self._flush_command(plan))
+        commands = [before, *self._commands(program, plan, self._stream)]
         with self._translated(_what(plan)):
             timing = time_adaptively(partial(self._sample, commands), budget, "events, L2 flushed")
         state = read_state(self._bus_id)
@@ -174,7 +176,25 @@ class CudaDevice:
         self._context = None
         atexit.unregister(self.close)
 
+    def _before(self, plan: LaunchPlan, flush: Command | None) -> Command:
+        """What comes before each run and is not timed: restoring what kernels change in place, then the flush."""
+        copies: list[Command] = [
+            partial(
+                self._driver.memcpy_dtod_async, self._held(name)[1], self._held(before)[1],
+                self._held(name)[0].nbytes, self._stream,
+            )
+            for name, before in plan.restores
+        ]  # fmt: skip
+        commands = [*copies, *([] if flush is None else [flush])]
+
+        def run() -> None:
+            for command in commands:
+                command()
+
+        return run
+
     def _sample(self, commands: Sequence[Command], repeats: int) -> list[float]:
+        """Times of all commands but the first, which comes before each run."""
         flush, *steps = commands
         pairs = [(self._driver.Event(), self._driver.Event()) for _ in range(repeats)]
         stream = self._stream
@@ -200,6 +220,8 @@ class CudaDevice:
             buffer, memory = self._held(step.buffer)
             return self._memset(memory, 0, buffer.nbytes, stream)
         packed = pack_arguments(step.args, addresses, encode_tensor_map, program.places.get(step.kernel))
+        if step.clustered:
+            return partial(program.clusters.launch, step, packed, 0 if stream is None else stream.handle)
         return partial(program.kernels[step.kernel]._launch_kernel, step.grid, step.block, packed, step.smem, stream)
 
     def _memset(self, memory: Any, byte: int, nbytes: int, stream: Any) -> Command:
@@ -244,7 +266,7 @@ def _import_pycuda() -> ModuleType:
     try:
         import pycuda.driver
     except ImportError as error:
-        raise DeviceMissing(f"PyCUDA is not installed: pip install autotune[gpu] ({error})") from error
+        raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}: {error}") from error
     return pycuda.driver  # type: ignore[no-any-return]
 
 

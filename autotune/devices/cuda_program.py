@@ -10,22 +10,29 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.parameters import parameter_places
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Launch, LaunchPlan, TensorMapArg
+from autotune.devices.driver_launches import ClusterKernels
 from autotune.gpus.spec import DeviceSpec
 
-_UNASKED_SMEM = 48 * 1024  # a block may have this much; more must be asked for, kernel by kernel
+UNASKED_SMEM = 48 * 1024
+"""Bytes of shared memory that a block may have; more must be asked for, kernel by kernel."""
 
 
 @dataclass
 class CudaProgram:
-    """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps."""
+    """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps.
+
+    `clusters` has those that are launched in clusters once more.
+    """
 
     module: Any
+    clusters: ClusterKernels
     kernels: dict[str, Any] = field(default_factory=dict)
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Unload: PyCUDA does when the last reference goes."""
         self.kernels.clear()
+        self.clusters.close()
         self.module = None
 
 
@@ -36,17 +43,20 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
         LaunchError: the device refuses it; for shared memory the message says asked and available.
     """
     with translated(driver, f"cannot load {artifact.path.name}"):
-        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()))
+        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()), ClusterKernels(artifact.path))
     for name in plan.kernels:
         with translated(driver, f"kernel {name} is not in {artifact.path.name}"):
             program.kernels[name] = program.module.get_function(name)
     for launch in plan.launches:
-        _check(program.kernels[launch.kernel], launch, spec)
+        kernel = program.kernels[launch.kernel]
+        check_launch(launch, spec, kernel.max_threads_per_block, kernel.num_regs, kernel.shared_size_bytes)
         if any(isinstance(arg, TensorMapArg) for arg in launch.args):
             program.places[launch.kernel] = parameter_places(artifact.path, launch.kernel)
+        if launch.clustered:
+            program.clusters.prepare(launch)
     for name, kernel in program.kernels.items():
         dynamic = max(launch.smem for launch in plan.launches if launch.kernel == name)
-        if dynamic + kernel.shared_size_bytes > _UNASKED_SMEM:
+        if dynamic + kernel.shared_size_bytes > UNASKED_SMEM:
             with translated(driver, f"kernel {name} cannot have {dynamic} bytes of dynamic shared memory"):
                 kernel.set_attribute(driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic)
     return program
@@ -61,13 +71,14 @@ def translated(driver: ModuleType, what: str) -> Iterator[None]:
         raise LaunchError(f"{what}: {error}") from error
 
 
-def _check(kernel: Any, launch: Launch, spec: DeviceSpec) -> None:
-    if launch.threads > kernel.max_threads_per_block:
+def check_launch(launch: Launch, spec: DeviceSpec, max_threads: int, registers: int, static_smem: int) -> None:
+    """Raise LaunchError where a loaded kernel cannot be launched so; the message says asked and available."""
+    if launch.threads > max_threads:
         raise LaunchError(
             f"kernel {launch.kernel} asks for {launch.threads} threads a block; "
-            f"{spec.title} allows {kernel.max_threads_per_block} with its {kernel.num_regs} registers"
+            f"{spec.title} allows {max_threads} with its {registers} registers"
         )
-    asked = kernel.shared_size_bytes + launch.smem
+    asked = static_smem + launch.smem
     if asked > spec.max_shared_memory:
         raise LaunchError(
             f"kernel {launch.kernel} asks for {asked} bytes of shared memory; "

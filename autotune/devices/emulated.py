@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
@@ -128,6 +129,8 @@ class CpuDevice:
             raise LaunchError(f"{type(program).__name__} is not a program of this device")
         program.binary.order(program.runs)
         program.runs += 1
+        for name, before in plan.restores:
+            self._held(name)[1].array(np.dtype(np.uint8))[:] = self._held(before)[1].array(np.dtype(np.uint8))
         for step in plan.steps:
             if isinstance(step, Zero):
                 self._held(step.buffer)[1].fill(0)
@@ -135,7 +138,7 @@ class CpuDevice:
                 self._launch(program.binary, step)
 
     def time(self, program: Program, plan: LaunchPlan, budget: TimingBudget) -> Timing:
-        """How long the emulated run takes. Says nothing about a GPU, and is labelled so.
+        """How long the emulated run takes, restoring what is changed in place included. Says nothing about a GPU.
 
         Raises:
             LaunchError: a step failed.
@@ -167,7 +170,7 @@ class CpuDevice:
             if storage is not None:
                 self._held(storage)
         arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        failure = binary.launch(step.kernel, step.grid, step.block, step.smem, arguments, self._threads)
+        failure = binary.launch(step, arguments, self._threads)
         damage = self._damage()  # looked at in any case: it is repaired by looking
         if failure is not None:
             raise LaunchError(f"kernel {step.kernel}: {self._describe(failure)}")
@@ -201,5 +204,7 @@ def _check(launch: Launch, spec: DeviceSpec) -> None:
     ):
         if asked > allowed:
             raise LaunchError(f"kernel {launch.kernel} asks for {asked} {what}; {spec.title} allows {allowed}")
+    if launch.clustered and spec.compute_capability < 90:
+        raise LaunchError(f"kernel {launch.kernel} is launched in clusters; {spec.title} has none")
     if min(*launch.grid, *launch.block) < 1:
         raise LaunchError(f"kernel {launch.kernel}: grid {launch.grid} or block {launch.block} is empty")

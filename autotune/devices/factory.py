@@ -1,14 +1,32 @@
-"""Making a device from a plain description, in whichever process is to own it: one class here for each device."""
+"""From a device's name to the device: found here, opened in whichever process is to own it. One class for each kind."""
 
+import importlib
+import importlib.util
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
+from autotune.core import settings
+from autotune.core.errors import DeviceMissing, UsageError
+from autotune.core.extras import install
 from autotune.devices.protocol import Device
+from autotune.gpus.identity import DEVICES, DeviceName, parse_device
+from autotune.gpus.known import gpu
+from autotune.gpus.present import present_gpu
 from autotune.gpus.spec import DeviceSpec
 
 
 class DeviceOpener(Protocol):
     """Describes a device; picklable, so that the worker process can open it."""
+
+    @classmethod
+    def meant(cls, name: DeviceName, target: str | None) -> Self:
+        """The device that a name of this kind is for. `target`: the GPU to estimate for, as asked beside the name.
+
+        Raises:
+            DeviceMissing: it is not on this machine.
+            UsageError: the name or the target makes no sense, or no name is for such a device.
+        """
+        raise UsageError(f"no device is found by a name such as {name} (target {target})")
 
     def open(self) -> Device:
         """The device itself; its libraries are imported here.
@@ -34,6 +52,23 @@ class CudaOpener(DeviceOpener):
 
     index: int = 0
 
+    @classmethod
+    def meant(cls, name: DeviceName, target: str | None) -> Self:
+        if target is not None:
+            raise UsageError(f"--target goes with --device cpu; on {name} times are measured, for that GPU itself")
+        present = present_gpu(name.index)
+        if name.gpu is not None:
+            wanted = gpu(name.gpu).name
+            if present is None or wanted != present.name:
+                raise DeviceMissing(f"no {wanted} here; --device cpu --target {wanted} estimates for it")
+        if present is None:
+            raise DeviceMissing(
+                f"no NVIDIA GPU {name.index} here; --device cpu uses the emulator, with estimates for --target"
+            )
+        if not has_pycuda():
+            raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}, or use --device cpu")
+        return cls(name.index)
+
     def open(self) -> Device:
         from autotune.devices.cuda import CudaDevice
 
@@ -51,6 +86,13 @@ class CpuOpener(DeviceOpener):
     spec: DeviceSpec
     threads: int | None = None
 
+    @classmethod
+    def meant(cls, name: DeviceName, target: str | None) -> Self:
+        if None not in {name.gpu, target}:
+            raise UsageError(f"--device {name} names the GPU to estimate for already: leave out --target {target}")
+        wanted, present = name.gpu or target, present_gpu()
+        return cls(present if wanted is None and present is not None else gpu(wanted or settings.target()))
+
     def open(self) -> Device:
         from autotune.devices.emulated import CpuDevice
 
@@ -59,3 +101,31 @@ class CpuOpener(DeviceOpener):
     @property
     def estimates(self) -> bool:
         return True
+
+
+def choose_device(device: str | None, target: str | None = None) -> DeviceOpener:
+    """The device to run on: as asked, else `AUTOTUNE_DEVICE`, else the GPU that is here, else the emulator.
+
+    Args:
+        device: `cuda`, `cuda:1`, `cpu`, `cpu:h200` (as `cpu` with that target), or the name of the GPU that is here.
+        target: on `cpu`, the GPU to estimate for; default the GPU that is here, else `AUTOTUNE_TARGET` or h200.
+
+    Raises:
+        DeviceMissing: no such GPU here, or no PyCUDA.
+        UsageError: not a device's name.
+    """
+    wanted = device or settings.device()
+    if wanted is None:
+        wanted = "cuda" if target is None and present_gpu() is not None and has_pycuda() else "cpu"
+    meant = parse_device(wanted)
+    opener = DEVICES[meant.kind].opener
+    if opener is None:
+        raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")
+    module, _, name = opener.partition(":")
+    found: DeviceOpener = getattr(importlib.import_module(module), name).meant(meant, target)
+    return found
+
+
+def has_pycuda() -> bool:
+    """Whether PyCUDA is installed."""
+    return importlib.util.find_spec("pycuda") is not None

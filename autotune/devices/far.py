@@ -40,7 +40,8 @@ def _complaint(
         device.allocate(twin.plan.buffers)
         for here, there in zip(tensors, twin.tensors, strict=True):
             view = device.view(there)
-            view[...] = tensor_view(expected.images[here.storage], here) if here.role == "input" else np.nan
+            unwritten = np.iinfo(view.dtype).max if view.dtype.kind in "iu" else np.nan
+            view[...] = tensor_view(expected.images[here.storage], here) if here.role == "input" else unwritten
         for buffer in twin.plan.buffers:
             if buffer.role == "workspace":
                 device.poison(buffer.name)

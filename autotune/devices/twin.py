@@ -77,6 +77,7 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...], placement: Plac
     if (placement.only or 0) > len(storages):
         return None
     fixed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, PointerArg)}
+    fixed |= {name for pair in plan.restores for name in pair}  # they are copied as they lie
     mapped = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, TensorMapArg)}
     viewed = {arg.storage for launch in plan.launches for arg in launch.args if isinstance(arg, ViewArg)} | mapped
     placed: list[TensorSpec] = []
@@ -94,7 +95,8 @@ def make_twin(plan: LaunchPlan, tensors: tuple[TensorSpec, ...], placement: Plac
     )
     steps = tuple(_step(step, renamed, names) for step in plan.steps)
     moved = any((renamed[t.name].strides, renamed[t.name].offset) != (t.strides, t.offset) for t in tensors)
-    return Twin(LaunchPlan(buffers, steps, plan.arithmetic), tuple(renamed[t.name] for t in tensors), moved)
+    restores = tuple((names[buffer], names[before]) for buffer, before in plan.restores)
+    return Twin(LaunchPlan(buffers, steps, plan.arithmetic, restores), tuple(renamed[t.name] for t in tensors), moved)
 
 
 def _nested(tensor: TensorSpec) -> bool:

@@ -13,12 +13,15 @@ from multiprocessing.connection import Connection
 from typing import BinaryIO
 
 from autotune.core.channel import LOST, open_channel
+from autotune.core.confinement import confine
 from autotune.core.errors import AutotuneError
 from autotune.core.outcome import Outcome
 from autotune.devices.emulated import CpuDevice
+from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
 from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
 from autotune.devices.protocol import Device
+from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
 
@@ -58,7 +61,7 @@ class _Server:
         )
         if message.far and verdict.outcome is Outcome.OK and isinstance(self.device, CpuDevice):
             verdict = bench.move_away(self.device, message.artifact, message.plan, verdict)
-        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and self.device.identity.kind == "cuda"
+        poisoned = verdict.outcome is Outcome.LAUNCH_ERROR and DEVICES[self.device.identity.kind].dies
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
@@ -77,6 +80,7 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
     """
     try:
         opener = connection.recv()
+        confine(memory=not isinstance(opener, CudaOpener))
         server = _Server(opener.open(), keep)
         connection.send(Opened(server.device.identity, dict(server.device.environment())))
         while True:

@@ -2,12 +2,14 @@
 
 import platform
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.compilers.artifact import Artifact
-from autotune.compilers.cache import SOURCE_NAME, BuildCache, Built, Recipe
+from autotune.compilers.cache import BuildCache, Built, Recipe
 from autotune.compilers.running import compile_source
+from autotune.core.errors import CompileError
 from autotune.emulator.support import Support, emulator_support
 from autotune.emulator.translation import (
     for_tracing,
@@ -17,7 +19,8 @@ from autotune.emulator.translation import (
     unroll_products,
     unset_variables,
 )
-from autotune.families.source import KernelSource
+from autotune.families.flags import for_hosts
+from autotune.families.source import SOURCE_NAME, KernelSource
 from autotune.gpus.spec import capability_of
 
 _BINARY = "kernel.so"
@@ -47,12 +50,22 @@ def build_emulator(
         CompileError: the compiler refuses the source (CompileTimeout: it took longer than `timeout_s`).
         BuildError: there is no compiler, or it could not run.
     """
-    support = emulator_support(cache.root, traced)
-    kernels = source.plan.kernels
-    recipe = Recipe(
-        "emulator", source, str(support.compiler), platform.machine(), support.flags, (support.key, arch, *kernels)
-    )
-    return cache.build(recipe, lambda folder: _compile(support, source, arch, folder, timeout_s))
+    with closing(emulator_support(cache.root, traced)) as support:
+        kernels = source.plan.kernels
+        flags, beside = (*support.flags, *for_hosts(source.flags)), (support.key, arch, *kernels)
+        recipe = Recipe("emulator", source, str(support.compiler), platform.machine(), flags, beside)
+
+        def compile_step(folder: Path) -> Built:
+            try:
+                return _compile(support, source, arch, folder, timeout_s)
+            except CompileError:
+                if support.is_sound():
+                    raise
+            # Not the source's fault: what all builds share has been damaged since it was found.
+            with closing(emulator_support(cache.root, traced)) as mended:
+                return _compile(mended, source, arch, folder, timeout_s)
+
+        return cache.build(recipe, compile_step)
 
 
 def _compile(support: Support, source: KernelSource, arch: str, folder: Path, timeout_s: float) -> Built:
@@ -63,7 +76,7 @@ def _compile(support: Support, source: KernelSource, arch: str, folder: Path, ti
     table = kernel_table(source.plan.kernels, alignment)
     code = _arch_macro(arch) + _translate(support, source.code, SOURCE_NAME) + table
     _write(translated / "kernel.cpp", code)
-    command = support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY)
+    command = [*support.command(f"{_TRANSLATED}/kernel.cpp", _BINARY), *for_hosts(source.flags)]
     compile_source(str(support.compiler), [*command, f"-I{_TRANSLATED}"], folder, timeout_s, _first_errors)
     shutil.rmtree(translated)
     return Built(_BINARY, ())

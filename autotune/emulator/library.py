@@ -3,12 +3,17 @@
 import _ctypes
 import ctypes
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from autotune.core.errors import BuildError, LaunchError
-from autotune.core.plan import Dim3
+from autotune.core.plan import Dim3, Launch
+from autotune.core.words import printable
+
+_ONE_LAUNCH = threading.Lock()
+"""A launch has the process' signal handlers to itself, whichever library it is of."""
 
 _Extent = ctypes.c_uint * 3
 _ILLEGAL_ACCESS = 2
@@ -59,6 +64,8 @@ class EmulatorLibrary:
             self._launch.restype = ctypes.c_int
             self._order = self._library.emulator_order
             self._order.argtypes, self._order.restype = [ctypes.c_uint64], None
+            self._cluster = self._library.emulator_cluster
+            self._cluster.argtypes, self._cluster.restype = [_Extent], None
         except (OSError, AttributeError) as error:
             if _OF_THE_MACHINE.search(str(error)):
                 raise BuildError(
@@ -70,10 +77,13 @@ class EmulatorLibrary:
         """In which order later launches run blocks, warps and lanes: 0 by number, other seeds other permutations."""
         self._order(seed)
 
-    def launch(self, kernel: str, grid: Dim3, block: Dim3, smem: int, arguments: bytes, threads: int) -> Failure | None:
+    def launch(self, step: Launch, arguments: bytes, threads: int) -> Failure | None:
         """Run one launch on `threads` OS threads; nothing on success."""
         result = _Result()
-        self._launch(kernel.encode(), _Extent(*grid), _Extent(*block), smem, arguments, len(arguments), threads, result)
+        extents = _Extent(*step.grid), _Extent(*step.block)
+        with _ONE_LAUNCH:
+            self._cluster(_Extent(*step.cluster))
+            self._launch(step.kernel.encode(), *extents, step.smem, arguments, len(arguments), threads, result)
         if result.kind == 0:
             return None
         return _failure(result)
@@ -85,7 +95,7 @@ class EmulatorLibrary:
 def _failure(result: _Result) -> Failure:
     accesses: dict[int, Literal["read", "write"]] = {0: "read", 1: "write"}
     return Failure(
-        message=result.message.decode(errors="replace"),
+        message=printable(result.message.decode(errors="replace")),  # a kernel may have written it
         address=int(result.address) if result.kind == _ILLEGAL_ACCESS else None,
         access=accesses.get(result.is_write, "access"),
         block=(result.block[0], result.block[1], result.block[2]),

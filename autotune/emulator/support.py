@@ -1,20 +1,25 @@
-"""What every emulated build shares: the emulator's runtime, compiled once, and its headers, precompiled."""
+"""What every emulated build shares: the emulator's runtime, compiled once, and its headers, precompiled.
 
-import fcntl
+It is an entry of the build cache, sealed as others are: what is damaged is made again.
+"""
+
 import hashlib
 import platform
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autotune.compilers.running import compile_source
+from autotune.compilers.sealed import SealedFolders, sealed_folders
 from autotune.compilers.toolchain import Compiler, cuda_include_dirs, find_gxx
+from autotune.compilers.upkeep import make_room
 from autotune.core.errors import BuildError, CompileError
+from autotune.core.settings import cache_limit
 
 EMULATOR = Path(__file__).resolve().parent
+KIND = "emulator-support"
 PRELUDE = "emulator.hpp"
 _TIMEOUT_S = 300.0
 _FLAGS = (
@@ -48,16 +53,28 @@ _X86_64_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 class Support:
     """The shared part, ready to use. `key` stands for its whole content in the cache keys of candidates."""
 
-    folder: Path
+    folders: SealedFolders
     key: str
     compiler: Compiler
     flags: tuple[str, ...]
     includes: tuple[str, ...]  # options
     traced: bool = False
 
+    @property
+    def folder(self) -> Path:
+        return self.folders.folder(KIND, self.key)
+
+    def is_sound(self) -> bool:
+        """Whether it is undamaged, by the content of all its files."""
+        return self.folders.is_sound(KIND, self.key)
+
+    def close(self) -> None:
+        """Say that it is in use once less: it may be removed where the cache is over its limit."""
+        self.folders.give_back(KIND, self.key)
+
     def command(self, source: str, binary: str) -> list[str]:
         """How to make a shared library of a translated source."""
-        objects = [str(path) for path in sorted(self.folder.glob("*.o"))]
+        objects = [str(self.folder / "runtime.o")]
         prelude = ("-include", str(self.folder / PRELUDE))
         exports = f"-Wl,--version-script={EMULATOR / 'runtime' / 'exports.map'}"
         output = ("-shared", exports, "-o", binary)
@@ -74,9 +91,9 @@ def emulator_flags(traced: bool = False) -> tuple[str, ...]:
 
 
 def emulator_support(root: Path, traced: bool = False) -> Support:
-    """The shared part from the cache folder `root`, built there if it is missing (about two seconds).
+    """The shared part from the cache folder `root`, built there if it is missing or damaged (about two seconds).
 
-    `traced`: that of builds which report every access (`autotune.check`).
+    It is in use until it is closed. `traced`: that of builds which report every access (`autotune.check`).
 
     Raises:
         BuildError: there is no compiler, no CUDA header, or the build failed.
@@ -84,10 +101,11 @@ def emulator_support(root: Path, traced: bool = False) -> Support:
     compiler = find_gxx()
     includes = _include_options(cuda_include_dirs())
     key = _key(str(compiler), includes, traced)
-    folder = root / "emulator-support" / key
-    if not (folder / "complete").is_file():
-        _build_once(folder, compiler, includes, traced)
-    return Support(folder, key, compiler, emulator_flags(traced), includes, traced)
+    folders = sealed_folders(root.absolute())
+    _, made = folders.get(KIND, key, lambda folder: _build(folder, compiler, includes, traced))
+    if made:
+        make_room(folders.root, folders.folder(KIND, key), cache_limit())
+    return Support(folders, key, compiler, emulator_flags(traced), includes, traced)
 
 
 @cache
@@ -121,36 +139,19 @@ def _inputs(includes: tuple[str, ...]) -> Iterator[Path]:
             yield from sorted(Path(option.removeprefix("-isystem")).glob("cuda_[bf][fp]*16.h*"))
 
 
-def _build_once(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "complete").is_file():
-                _build(folder, compiler, includes, traced)
-    except OSError as error:
-        raise BuildError(f"cannot write the build cache {folder.parent}: {error}; set AUTOTUNE_CACHE") from error
-
-
-def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    workspace = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        (workspace / PRELUDE).write_text('#include "emulator/emulator.hpp"\n', encoding="utf-8")
-        options = (*emulator_flags(traced), *includes)
-        plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
-        runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
-        parts = ("runtime", "trace") if traced else ("runtime",)
-        sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
-        # As one source: the headers of all take longer than they do.
-        (workspace / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources), encoding="utf-8")
-        _compile([str(compiler.path), *runtime, "-c", "runtime.cpp"], workspace)
-        header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
-        _compile([str(compiler.path), *options, *header], workspace)
-        (workspace / "complete").touch()
-        workspace.rename(folder)
-    finally:
-        shutil.rmtree(workspace, ignore_errors=True)
+def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: bool) -> dict[str, Any]:
+    (folder / PRELUDE).write_text('#include "emulator/emulator.hpp"\n', encoding="utf-8")
+    options = (*emulator_flags(traced), *includes)
+    plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
+    runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
+    parts = ("runtime", "trace") if traced else ("runtime",)
+    sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]
+    # As one source: the headers of all take longer than they do.
+    (folder / "runtime.cpp").write_text("".join(f'#include "{path}"\n' for path in sources), encoding="utf-8")
+    _compile([str(compiler.path), *runtime, "-c", "runtime.cpp"], folder)
+    header = ["-x", "c++-header", PRELUDE, "-o", f"{PRELUDE}.gch"]
+    _compile([str(compiler.path), *options, *header], folder)
+    return {"compiler": str(compiler), "files": [PRELUDE, f"{PRELUDE}.gch", "runtime.o"]}
 
 
 def _compile(command: list[str], folder: Path) -> None:

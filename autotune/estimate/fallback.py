@@ -71,7 +71,7 @@ def estimate(
     for launch, weight in zip(plan.launches, weights, strict=True):
         found = _find(launch, resources)
         flops = op_flops * weight / max(sum(weights), 1.0)
-        touched = sum(nbytes[name] for name in _storages(launch))
+        touched = sum(nbytes[name] for name in {arg.storage for arg in launch.args if not isinstance(arg, ScalarArg)})
         seconds += max(
             flops / (peak * compute_efficiency(launch, found, spec)),
             touched / (bandwidth * memory_efficiency(launch, found, spec)),
@@ -105,10 +105,6 @@ def _hiding(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> flo
     if warps <= 0.0:
         raise LaunchError(f"kernel {launch.kernel} does not fit on an SM of {spec.title}")
     return warps / (warps + _HALF_HIDDEN_WARPS)
-
-
-def _storages(launch: Launch) -> list[str]:
-    return list(dict.fromkeys(arg.storage for arg in launch.args if not isinstance(arg, ScalarArg)))
 
 
 def _product_weight(launch: Launch, sizes: dict[str, int]) -> float:

@@ -16,6 +16,8 @@ Kind = Literal[
     "int",
     "long long",
     "float",
+    "double",
+    "a number of less than 4 bytes",
     "unknown",
 ]
 
@@ -125,4 +127,6 @@ def _kind(parameter: str) -> Kind:
         return "int"
     if kind in _LONGS:
         return "long long"
-    return "float" if kind == "float" else "unknown"
+    known: dict[str, Kind] = {"float": "float", "double": "double"}
+    small = set(words) <= _WORDS and {"bool", "char", "short"} & set(words)
+    return "a number of less than 4 bytes" if small else known.get(kind, "unknown")

@@ -2,6 +2,9 @@
 
 Nothing here calls `eval`: one configuration goes through Jinja's own compiler of expressions; a grid of
 configurations walks the same parsed expression with NumPy arrays in place of numbers.
+
+Expressions are evaluated in the process that asks, so they know what takes a bounded time and memory only: of Jinja's
+filters and of the methods of texts those that make nothing larger, numbers up to a size, texts up to a length.
 """
 
 import math
@@ -21,24 +24,53 @@ from autotune.core.errors import ExpressionError
 from autotune.families.functions import FUNCTIONS, GRID_FUNCTIONS
 
 _LARGEST_POWER = 64
+_LARGEST_BITS = 1000  # of a whole number; a float's largest has 1024
+_TOO_LARGE = f"whole numbers have at most {_LARGEST_BITS} bits"
+_NO_NUMBERS = (str, bytes, list, tuple)
+_LONGEST = 4096
+_DEEPEST = 100
+_FILTERS = frozenset(
+    ("abs", "count", "first", "float", "int", "last", "length", "lower", "max", "min", "round", "upper")
+)
+_METHODS = frozenset(("endswith", "lower", "split", "startswith", "upper"))
+_KINDS = (
+    nodes.Const, nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Tuple, nodes.List, nodes.Compare,
+    nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Neg, nodes.Pos, nodes.CondExpr, nodes.Add, nodes.Sub,
+    nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Concat, nodes.Call, nodes.Filter, nodes.Test,
+)  # fmt: skip
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """Jinja without attribute access to Python's internals, without undefined names, and with bounded powers."""
 
-    intercepted_binops = frozenset({"**", "*"})
+    intercepted_binops = frozenset({"**", "*", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Refuse powers and repeated text that could fill the memory."""
-        if operator == "**" and not (isinstance(right, int | float) and abs(right) <= _LARGEST_POWER):
-            raise SecurityError(f"exponent {right!r} is larger than {_LARGEST_POWER}")
-        if operator == "*" and isinstance(left, str | list | tuple) | isinstance(right, str | list | tuple):
-            raise SecurityError("only numbers can be multiplied")
+        """Refuse powers, products and texts that could fill the memory."""
+        if type(left) is int and type(right) is int and operator != "**":
+            if operator == "*" and left.bit_length() + right.bit_length() > _LARGEST_BITS + 1:
+                raise SecurityError(_TOO_LARGE)  # a product may have one bit less
+            return left * right if operator == "*" else left % right
+        if operator == "**":
+            if not (isinstance(right, int | float) and abs(right) <= _LARGEST_POWER):
+                raise SecurityError(f"an exponent of {_brief(right)} is larger than {_LARGEST_POWER}")
+            if isinstance(left, int) and left.bit_length() * abs(right) > _LARGEST_BITS:
+                raise SecurityError(_TOO_LARGE)
+        elif isinstance(left, _NO_NUMBERS) or isinstance(right, _NO_NUMBERS):
+            raise SecurityError("only numbers can be multiplied" if operator == "*" else "% is for numbers only")
         return super().call_binop(context, operator, left, right)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | np.ndarray | np.generic)
+
+
+def _brief(value: Any) -> str:
+    """A value in a message, whatever its size."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"{value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def make_environment(**options: Any) -> Sandbox:
@@ -68,7 +100,7 @@ def _compiled(text: str) -> Callable[[Mapping[str, Any]], Any]:
 
     What Jinja's `compile_expression` does, without copying the namespace twice for each of the dozens in a look-up.
     """
-    result = nodes.Assign(nodes.Name("result", "store"), parse_expression(text), lineno=1)
+    result = nodes.Assign(nodes.Name("result", "store"), _known_kinds(parse_expression(text)), lineno=1)
     template = _ENVIRONMENT.from_string(nodes.Template([result], lineno=1))
 
     def call(namespace: Mapping[str, Any]) -> Any:
@@ -90,6 +122,39 @@ def parse_expression(text: str) -> nodes.Expr:
     return tree
 
 
+def _known_kinds(tree: nodes.Expr) -> nodes.Expr:
+    """The same tree, once it is known to be of bounded depth, and of parts that take a bounded time and memory.
+
+    Raises:
+        SecurityError: it is not.
+    """
+    waiting: list[tuple[nodes.Node, int]] = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise SecurityError(f"it is nested more than {_DEEPEST} deep, as sums of so many terms are")
+        waiting += [(child, depth + 1) for child in node.iter_child_nodes()]
+        why = _why_not_known(node)
+        if why:
+            raise SecurityError(why)
+    return tree
+
+
+def _why_not_known(node: nodes.Node) -> str:
+    match node:
+        case nodes.Const(value=int() as value) if value.bit_length() > _LARGEST_BITS:
+            return _TOO_LARGE
+        case nodes.Filter(name=name) if name not in _FILTERS:
+            return f"there is no filter {name!r}; there are {', '.join(sorted(_FILTERS))}"
+        case nodes.Call(node=nodes.Name()):
+            return ""  # what is no function is undefined
+        case nodes.Call(node=nodes.Getattr(attr=name)) if name in _METHODS:
+            return ""
+        case nodes.Call():
+            return f"what is called is a function, or a method of texts: {', '.join(sorted(_METHODS))}"
+    return "" if isinstance(node, _KINDS) else f"{type(node).__name__} is no part of an expression"
+
+
 class Expression:
     """One expression. Equal texts are equal expressions.
 
@@ -101,6 +166,8 @@ class Expression:
         if not isinstance(text, str):
             raise ExpressionError(f"{text!r} is not an expression; write it as text")
         self.text = text
+        if len(text) > _LONGEST:
+            raise ExpressionError(f"the expression {text[:40]!r}… has {len(text):,} characters, more than {_LONGEST:,}")
         try:
             self._tree = parse_expression(text)
         except TemplateSyntaxError as error:
@@ -111,9 +178,17 @@ class Expression:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names the expression reads, functions excluded."""
-        template = nodes.Template([nodes.Output([self._tree], lineno=1)], lineno=1)
+        template = nodes.Template([nodes.Output([self._known_tree], lineno=1)], lineno=1)
         template.set_environment(_ENVIRONMENT)
         return frozenset(find_undeclared_variables(template)) - FUNCTIONS.keys()
+
+    @cached_property
+    def _known_tree(self) -> nodes.Expr:
+        """Looked through when first needed, as `_call`."""
+        try:
+            return _known_kinds(self._tree)
+        except SecurityError as error:
+            raise ExpressionError(f"in {_shortened(self.text)}: not allowed: {error.message}") from error
 
     @cached_property
     def _call(self) -> Callable[[Mapping[str, Any]], Any]:
@@ -132,12 +207,14 @@ class Expression:
                 value._fail_with_undefined_error()
             if not isinstance(value, bool | int | float | str):
                 raise ExpressionError(f"{self.text!r} is a {type(value).__name__}, not a number, text or boolean")
+            if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+                raise SecurityError(_TOO_LARGE)
         except TemplateSyntaxError as error:  # a filter or test that does not exist
             raise ExpressionError(f"cannot parse the expression {self.text!r}: {error.message}") from error
         except UndefinedError as error:
             raise ExpressionError(f"in {self.text!r}: {error.message}; known: {_known(namespace)}") from error
         except SecurityError as error:
-            raise ExpressionError(f"in {self.text!r}: not allowed: {error.message}") from error
+            raise ExpressionError(f"in {_shortened(self.text)}: not allowed: {error.message}") from error
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ExpressionError(f"cannot evaluate {self.text!r}: {error}") from error
         return value
@@ -161,7 +238,7 @@ class Expression:
         """
         try:
             with np.errstate(divide="raise", invalid="raise"):
-                return _Walker(namespace).visit(self._tree)
+                return _Walker(namespace).visit(self._known_tree)
         except (_NotVectorised, FloatingPointError):
             # Division by zero too: `and` and `if` may guard it for one configuration, never for a whole array.
             return self._each(namespace)
@@ -190,6 +267,10 @@ class Expression:
         return f"Expression({self.text!r})"
 
 
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}…"
+
+
 def _known(namespace: Mapping[str, Any]) -> str:
     return ", ".join(sorted(namespace))
 
@@ -204,13 +285,19 @@ def _product(a: Any, b: Any) -> Any:
     return a * b
 
 
+def _rest(a: Any, b: Any) -> Any:
+    if not (_is_number(a) and _is_number(b)):
+        raise ExpressionError("not allowed: % is for numbers only")
+    return a % b
+
+
 _BINARY: dict[type[nodes.BinExpr], Callable[[Any, Any], Any]] = {
     nodes.Add: operator.add,
     nodes.Sub: operator.sub,
     nodes.Mul: _product,
     nodes.Div: operator.truediv,
     nodes.FloorDiv: operator.floordiv,
-    nodes.Mod: operator.mod,
+    nodes.Mod: _rest,
 }
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {

@@ -1,5 +1,6 @@
 """Reads the TOML front matter of a template into typed parts, and rejects what it does not know."""
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,13 +12,16 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.expressions import Expression
+from autotune.families.flags import read_flags
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
-) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"}
+) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"} | {
+    "reference", "inputs", "flags", "tolerance"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class LaunchSpec:
     smem: Expression
     args: tuple[str, ...]
     when: Expression | None
+    cluster: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,14 @@ class TensorDeclaration:
     shape: tuple[Expression, ...]
     dtype: str  # a dtype, or "dtype" for the problem's
     role: str
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What a result may be apart from the reference: `absolute`, and `relative` to the reference's size."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +139,10 @@ class FrontMatter:
     tensor_cores: bool = False
     historical: bool = False
     arithmetic: str = FULL
+    reference: str = ""
+    inputs: str = ""
+    flags: tuple[str, ...] = ()
+    tolerance: tuple[tuple[str, Tolerance], ...] = ()
 
 
 def split_template(text: str, where: str) -> tuple[str, str]:
@@ -152,6 +169,8 @@ def parse_front_matter(text: str, where: str) -> FrontMatter:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TemplateError(f"{where}: front matter is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise TemplateError(f"{where}: front matter is nested too deeply") from error
     try:
         return _Reader(data).front_matter()
     except TemplateError as error:
@@ -189,12 +208,16 @@ class _Reader:
             workspaces=tuple(self._workspace(n, item) for n, item in self._table("workspace").items()),
             steps=self._steps(),
             problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
-            tensors=tuple(self._tensor(n, item) for n, item in self._table("tensors").items()),
+            tensors=self._tensors(),
             flops=_expression(cost["flops"]) if "flops" in cost else None,
             tensor_maps=tuple(self._tensor_map(n, item) for n, item in self._table("tensor_maps").items()),
             tensor_cores=self._flag("tensor_cores"),
             historical=self._flag("historical"),
             arithmetic=read_arithmetic(self._data.get("arithmetic", FULL)),
+            reference=self._text("reference", ""),
+            inputs=self._text("inputs", ""),
+            flags=read_flags(self._list("flags")),
+            tolerance=self._tolerances(),
         )
 
     def _text(self, key: str, default: str | None = None) -> str:
@@ -280,7 +303,7 @@ class _Reader:
         return steps
 
     def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
-        _only(item, {"kernel", "grid", "block", "smem", "args", "when", "zero"}, "launch")
+        _only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
         when = _optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
@@ -288,22 +311,48 @@ class _Reader:
             raise TemplateError("[[launch]] needs 'kernel'")
         where = f"[[launch]] {item['kernel']}"
         grid, block = (tuple(map(_expression, _items(item, key, where))) for key in ("grid", "block"))
-        if len(grid) > 3 or len(block) > 3:
-            raise TemplateError(f"{where}: grid and block have at most 3 axes")
+        cluster = tuple(map(_expression, _items(item, "cluster", where))) if "cluster" in item else ()
+        if max(map(len, (grid, block, cluster))) > 3:
+            raise TemplateError(f"{where}: grid, block and cluster have at most 3 axes")
         smem = _expression(item.get("smem", "0"))
         args = tuple(map(str, _items(item, "args", where)))
-        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when)
+        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
+
+    def _tolerances(self) -> tuple[tuple[str, Tolerance], ...]:
+        outputs = [tensor.name for tensor in self._tensors() if tensor.role != "input"]
+        for name in self._table("tolerance"):
+            if name not in outputs:
+                raise TemplateError(
+                    f"[tolerance] names {name!r}, which is no output of [tensors]; there are: "
+                    f"{', '.join(outputs) or 'none (a built-in op judges its results by itself)'}"
+                )
+        return tuple((name, _tolerance(name, item)) for name, item in self._table("tolerance").items())
+
+    def _tensors(self) -> tuple[TensorDeclaration, ...]:
+        return tuple(self._tensor(name, item) for name, item in self._table("tensors").items())
 
     def _tensor(self, name: str, item: Any) -> TensorDeclaration:
         _only(item, {"shape", "dtype", "role"}, f"tensors.{name}")
         role = item.get("role")
-        if role not in ("input", "output"):
-            raise TemplateError(f"tensor {name} needs role = 'input' or 'output', got {role!r}")
+        if role not in ("input", "output", "inout"):
+            raise TemplateError(
+                f"tensor {name} needs role = 'input', 'output' or 'inout' (changed in place), got {role!r}"
+            )
         dtype = item.get("dtype", "dtype")
         if dtype != "dtype":
             _dtype(item, name)
         shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
         return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
+
+
+def _tolerance(name: str, item: Any) -> Tolerance:
+    _only(item, {"absolute", "relative"}, f"tolerance.{name}")
+    for key, value in item.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+            raise TemplateError(f"[tolerance.{name}] {key}={value!r} is no number from 0 on")
+    if not item:
+        raise TemplateError(f"[tolerance] {name} needs absolute, relative or both: {{ absolute = 1e-3 }}")
+    return Tolerance(float(item.get("absolute", 0.0)), float(item.get("relative", 0.0)))
 
 
 def _map_axis(name: str, axis: Any) -> MapAxis:

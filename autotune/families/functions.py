@@ -32,7 +32,7 @@ def next_pow2(n: int) -> int:
 
 
 def sizeof(dtype: str) -> int:
-    """Bytes of one element of `fp16`, `bf16`, `fp32`, `fp64` or `int32`.
+    """Bytes of one element of a dtype, such as `fp16`, `fp32` or `int8`.
 
     Raises:
         ValueError: another name.
@@ -52,14 +52,6 @@ def axis(grid_map: str, name: str) -> str:
         if part[1:] == f"={name}":
             return part[0]
     raise ValueError(f"axis({grid_map!r}, {name!r}): the map does not mention {name}")
-
-
-def _grid_log2(n: Any) -> Any:
-    return np.vectorize(log2, otypes=[np.int64])(n)
-
-
-def _grid_next_pow2(n: Any) -> Any:
-    return np.vectorize(next_pow2, otypes=[np.int64])(n)
 
 
 def _grid_sizeof(dtype: Any) -> Any:
@@ -88,8 +80,8 @@ GRID_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": lambda *values: reduce(np.maximum, values),
     "abs": np.abs,
     "sqrt": np.sqrt,
-    "log2": _grid_log2,
-    "next_pow2": _grid_next_pow2,
+    "log2": np.vectorize(log2, otypes=[np.int64]),
+    "next_pow2": np.vectorize(next_pow2, otypes=[np.int64]),
     "sizeof": _grid_sizeof,
     "axis": _grid_axis,
 }

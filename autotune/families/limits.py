@@ -12,6 +12,7 @@ from autotune.gpus.spec import DeviceSpec
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
+MAX_CLUSTER = 8  # blocks: more are not portable
 """Most blocks, and most threads, along x, y and z on every GPU there is."""
 
 

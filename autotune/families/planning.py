@@ -1,9 +1,12 @@
 """Front matter's launch section -> a concrete launch plan."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-from autotune.core.errors import TemplateError
+from autotune.core.errors import ExpressionError, TemplateError
 from autotune.core.plan import (
     TMA_SWIZZLES,
     Arg,
@@ -23,10 +26,12 @@ from autotune.core.plan import (
 from autotune.core.problem import Problem
 from autotune.families.expressions import Expression
 from autotune.families.frontmatter import LaunchSpec, MapAxis, TensorMapSpec, Workspace
+from autotune.families.limits import MAX_CLUSTER
 from autotune.families.template import Template
 from autotune.ops.op import Op, contiguous
 
 _INT_MAX = 2**31 - 1
+_expression = lru_cache(maxsize=4096)(Expression)  # a look-up for other lengths reads the same texts again
 _MOST_AXES = 5  # of a tensor map
 
 
@@ -52,7 +57,27 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             steps.append(_launch(step, namespace, arguments))
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
-    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic)
+    restores = tuple((tensors[n].storage, tensors[before].storage) for n, before in op.in_place(problem).items())
+    return LaunchPlan((*_storages(tensors.values()), *scratch.values()), tuple(steps), arithmetic, restores)
+
+
+def with_scalars(plan: LaunchPlan, namespace: Mapping[str, Any], scalars: Mapping[str, float]) -> LaunchPlan:
+    """The plan with other values of an op's float arguments; `namespace` as for `make_plan`.
+
+    Raises:
+        ExpressionError: an argument that depends on them cannot be computed.
+    """
+
+    def replaced(arg: Arg) -> Arg:
+        if not isinstance(arg, ScalarArg) or arg.ctype not in ("float", "double"):
+            return arg
+        expression = _expression(arg.name)
+        return replace(arg, value=expression({**namespace, **scalars})) if expression.names & scalars.keys() else arg
+
+    steps = (
+        replace(step, args=tuple(map(replaced, step.args))) if isinstance(step, Launch) else step for step in plan.steps
+    )
+    return replace(plan, steps=tuple(steps))
 
 
 def _scratch(workspace: Workspace, namespace: Mapping[str, Any]) -> Buffer:
@@ -74,15 +99,20 @@ def _storages(tensors: Any) -> tuple[Buffer, ...]:
 
 
 def _launch(step: LaunchSpec, namespace: Mapping[str, Any], arguments: "_Arguments") -> Launch:
-    grid, block = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block))
-    return Launch(step.kernel, grid, block, step.smem.whole(namespace), tuple(map(arguments.parse, step.args)))
+    grid, block, cluster = (_dim3(sizes, namespace, step.kernel) for sizes in (step.grid, step.block, step.cluster))
+    smem, args = step.smem.whole(namespace), tuple(map(arguments.parse, step.args))
+    if any(blocks % part for blocks, part in zip(grid, cluster, strict=True)):
+        raise TemplateError(f"kernel {step.kernel}: a grid of {grid} blocks is not made of clusters of {cluster}")
+    if math.prod(cluster) > MAX_CLUSTER:
+        raise TemplateError(f"kernel {step.kernel}: clusters have at most {MAX_CLUSTER} blocks, got {cluster}")
+    return Launch(step.kernel, grid, block, smem, args, cluster)
 
 
 def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:
     values = [size.whole(namespace) for size in sizes]
-    if min(values) < 1:
-        raise TemplateError(f"kernel {kernel}: grid and block sizes must be at least 1, got {values}")
-    x, y, z = [*values, 1, 1][:3]
+    if min(values, default=1) < 1:
+        raise TemplateError(f"kernel {kernel}: grid, block and cluster sizes must be at least 1, got {values}")
+    x, y, z = [*values, 1, 1, 1][:3]
     return x, y, z
 
 
@@ -171,7 +201,12 @@ class _Arguments:
         return axis.axis, 1, by if axis.part else extent
 
     def _scalar(self, text: str) -> ScalarArg:
-        value = Expression(text)(self._namespace)
+        try:
+            value = _expression(text)(self._namespace)
+        except ExpressionError as error:
+            raise ExpressionError(
+                f"{self._where}: argument {text!r}: {error}; tensors and workspaces are {self._names()}"
+            ) from error
         if isinstance(value, float):
             return ScalarArg(text, "float", value)
         if isinstance(value, bool) or not isinstance(value, int):

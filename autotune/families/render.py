@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
-
-from jinja2 import Template as JinjaTemplate
-from jinja2 import TemplateSyntaxError
-from jinja2.exceptions import SecurityError, UndefinedError
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.families.expressions import CUDA_TEXT
+from autotune.families.bodies import is_shipped, rendered
+from autotune.families.flags import checked, merged
+from autotune.families.includes import require_named
 from autotune.families.planning import make_plan
 from autotune.families.signature import agreed
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -21,15 +19,6 @@ from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
-
-
-@lru_cache(maxsize=64)
-def _compiled(template: Template) -> JinjaTemplate:
-    try:
-        return CUDA_TEXT.from_string(template.body)
-    except TemplateSyntaxError as error:
-        before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
-        raise TemplateError(f"{template.path}: line {before + error.lineno}: {error.message}") from error
 
 
 def render(template: Template, problem: Problem, config: Config, spec: DeviceSpec) -> KernelSource:
@@ -42,22 +31,26 @@ def render(template: Template, problem: Problem, config: Config, spec: DeviceSpe
     candidate = space.candidate(config)
     namespace = space.namespace(candidate.config)
     body = _body(template, {**namespace, "ctype": DTYPES[problem.dtype].ctype})
+    flags = _flags(template, namespace)
     with template.named_errors():
         planned = make_plan(template, get_op(problem.op), problem, namespace)
     plan = agreed(str(template.path), body, template.includes, planned)
-    source = KernelSource(candidate, problem, "", body, template.includes, plan)
-    return KernelSource(candidate, problem, _header(template, source, spec), body, template.includes, plan)
+    source = KernelSource(candidate, problem, "", body, template.includes, plan, flags)
+    return replace(source, header=_header(template, source, spec))
+
+
+def _flags(template: Template, namespace: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return checked([rendered(template.path, 0, flag, namespace) for flag in template.front.flags])
+    except TemplateError as error:
+        raise TemplateError(f"{template.path}: flags: {error}") from error
 
 
 def _body(template: Template, namespace: Mapping[str, Any]) -> str:
-    try:
-        text = _compiled(template).render(namespace)
-    except UndefinedError as error:
-        raise TemplateError(f"{template.path}: {error.message}; known: {', '.join(sorted(namespace))}") from error
-    except SecurityError as error:
-        raise TemplateError(f"{template.path}: not allowed: {error.message}") from error
-    except Exception as error:  # whatever the template's own code raises
-        raise TemplateError(f"{template.path}: rendering failed: {type(error).__name__}: {error}") from error
+    before = template.text[: template.text.find(template.body)].count("\n")  # lines of the front matter
+    text = rendered(template.path, before, template.body, namespace)
+    if not is_shipped(template.path):
+        require_named(text, {include.name for include in template.includes}, str(template.path))
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
         raise TemplateError(f"{template.path}: rendering failed: a surrogate is no text")
     return text.lstrip("\n")
@@ -67,10 +60,11 @@ def _header(template: Template, source: KernelSource, spec: DeviceSpec) -> str:
     """The comment at the top of a rendered file."""
     fields = " ".join(source.problem.key.split(" ")[1:])
     config = " ".join(source.candidate.key.split(" ")[1:])
+    options = " ".join(merged(NVCC_FLAGS, source.flags))
     return (
         f"// autotune: {template.op}/{template.name}: {template.front.summary}\n"
         f"// problem:       {fields}\n"
         f"// configuration: {config or 'none'}\n"
-        f"// compile:       nvcc {' '.join(NVCC_FLAGS)} -arch={spec.arch} -I templates -cubin <this file>\n"
+        f"// compile:       nvcc {options} -arch={spec.arch} -I templates -cubin <this file>\n"
         f"// hash:          {source.hash}\n\n"
     )

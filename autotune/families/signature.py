@@ -5,17 +5,20 @@ type that is not one of C++'s own, such as an alias, is taken to agree.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from autotune.core.errors import TemplateError
 from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, ScalarArg, TensorMapArg, ViewArg
 from autotune.families.cpp_parameters import Kind, Parameter, kernels_in, parameter_lists, without_comments
 from autotune.families.source import Include
 
+_WIDER: Mapping[Kind, Literal["long long", "double"]] = {"int": "long long", "float": "double"}
+
 
 def agreed(where: str, body: str, includes: Sequence[Include], plan: LaunchPlan) -> LaunchPlan:
-    """The plan, whole numbers widened to `long long` where a kernel declares them so.
+    """The plan, numbers widened to `long long` and `double` where a kernel declares them so.
 
     Raises:
         TemplateError: a kernel that the source does not define, is not `extern "C"`, or takes other parameters.
@@ -53,10 +56,10 @@ def _complaint(launch: Launch, parameters: Sequence[Parameter]) -> str | None:
         return f"takes {len(parameters)} parameters, its launch passes {len(launch.args)}"
     for place, (arg, parameter) in enumerate(zip(launch.args, parameters, strict=True), start=1):
         given, kind = _given(arg), parameter.kind
-        if kind in {"unknown", given} or (kind, given) == ("long long", "int"):
+        if kind in {"unknown", given, _WIDER.get(given)}:
             continue
         name = f"{arg.name}.view" if isinstance(arg, ViewArg) else arg.name
-        hint = f"; write it as 1.0 * ({name})" if (kind, given) == ("float", "int") else ""
+        hint = f"; write it as 1.0 * ({name})" if (kind, given) in {("float", "int"), ("double", "int")} else ""
         return f"takes {kind} as parameter {place}, its launch passes {name!r}, {given}{hint}"
     return None
 
@@ -71,6 +74,8 @@ def _given(arg: Arg) -> Kind:
 
 def _widened(args: tuple[Arg, ...], parameters: Sequence[Parameter]) -> tuple[Arg, ...]:
     return tuple(
-        replace(arg, ctype="long long") if isinstance(arg, ScalarArg) and parameter.kind == "long long" else arg
+        replace(arg, ctype=_WIDER[arg.ctype])
+        if isinstance(arg, ScalarArg) and parameter.kind == _WIDER.get(arg.ctype)
+        else arg
         for arg, parameter in zip(args, parameters, strict=True)
     )

@@ -16,6 +16,7 @@ from autotune.core.values import Config, Value, format_config, is_listed
 from autotune.families.expressions import Expression
 from autotune.families.frontmatter import LaunchSpec
 from autotune.families.limits import Limit, device_limits
+from autotune.families.starts import Start
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
 
@@ -241,21 +242,31 @@ class Space:
         Raises:
             NoFeasibleConfiguration: there is none.
         """
-        wanted = [{**self.template.defaults, **dict(values)} for values in self._listed_starts()]
-        wanted.append(self.template.defaults)
-        distinct = {tuple(config.items()): config for config in wanted}
-        valid = tuple(config for config in distinct.values() if self.why_not(config) is None)
-        return valid or (self._nearest(wanted[0]),)
+        valid = tuple(config for config, _ in self.known_starts())
+        if valid:
+            return valid
+        first = next(self._listed_starts(), None)
+        return (self._nearest({**self.template.defaults, **dict(first.values if first else ())}),)
+
+    def known_starts(self) -> Iterator[tuple[dict[str, Value], Start | None]]:
+        """The listed ones of `starts`, each with what its file says of it; then the default, if valid."""
+        seen: set[tuple[tuple[str, Value], ...]] = set()
+        for start in (*self._listed_starts(), None):
+            config = {**self.template.defaults, **dict(start.values if start else ())}
+            key = tuple(config.items())
+            if key not in seen and self.why_not(config) is None:
+                yield config, start
+            seen.add(key)
 
     def default(self) -> dict[str, Value]:
         """The first of `starts`. Raises as it does."""
         return self.starts()[0]
 
-    def _listed_starts(self) -> Iterator[tuple[tuple[str, Value], ...]]:
+    def _listed_starts(self) -> Iterator[Start]:
         with self.template.named_errors():
             for start in self.template.starts:
                 if start.when({**self.problem.fields, "device": self.spec}):
-                    yield start.values
+                    yield start
 
     def _nearest(self, config: Config) -> dict[str, Value]:
         self._require_any()

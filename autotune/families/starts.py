@@ -14,6 +14,7 @@ start changes no kernel.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from autotune.core.values import Value, is_listed
 from autotune.families.expressions import Expression
 
 SUFFIX = ".starts.toml"
+_TIME = re.compile(r"(\d+(?:\.\d+)?) ms$")
 _TEXTS = ("when", "device", "problem", "origin")
 _HEAD = """\
 # Where searches of this family begin, first to last: values that take the place of the defaults where `when` holds.
@@ -45,6 +47,12 @@ class Start:
     problem: str
     origin: str
     note: str = ""
+
+    @property
+    def ms(self) -> float | None:
+        """The time that `origin` says it took for `problem` on `device`; None where it says none that was measured."""
+        found = _TIME.search(self.origin)
+        return None if found is None or "estimated" in self.origin else float(found[1])
 
     def keeping(self, known: Mapping[str, Sequence[Value]]) -> "Start":
         """The same without the values that are not among those of the parameters."""

@@ -14,7 +14,7 @@ from autotune.core.resources import resource_root
 from autotune.core.values import Config, Value, is_listed
 from autotune.families.frontmatter import FrontMatter, Parameter, parse_front_matter, split_template
 from autotune.families.includes import collect_includes
-from autotune.families.source import Include
+from autotune.families.source import Include, read_source
 from autotune.families.starts import SUFFIX as STARTS
 from autotune.families.starts import Start, read_starts
 from autotune.gpus.spec import DeviceSpec, capability_of
@@ -118,7 +118,7 @@ def load_template(path: Path) -> Template:
     if not path.name.isprintable():
         raise TemplateError(f"the template's name {path.name!r} has characters that cannot be printed; rename the file")
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
+        text = read_source(path).removeprefix("\ufeff")  # some editors put a byte-order mark first
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateError(f"cannot read the template {path}: {error}") from error
     written, body = split_template(text, str(path))

@@ -3,9 +3,8 @@
 from typing import Any
 
 from autotune.core.errors import UsageError
-from autotune.families.op_ref import OpRef
+from autotune.families.op_ref import OpRef, own_op
 from autotune.families.template import load_template
-from autotune.families.user_op import CustomOp
 from autotune.ops.op import Op
 from autotune.ops.registry import register
 
@@ -18,7 +17,7 @@ def resolve(ref: OpRef) -> Op:
     """
     if ref.template is None or ref.reference != "":
         return ref.resolve()
-    return register(CustomOp(load_template(ref.template), _no_reference))
+    return register(own_op(load_template(ref.template), _no_reference, ref.inputs))
 
 
 def _no_reference(fields: Any, arrays: Any) -> Any:  # noqa: ARG001 - the signature of a reference

@@ -1,15 +1,35 @@
 """What devices are called: by users `cuda`, `cuda:1`, `cpu`, `h200`, `cpu:h200`; in records `h200`, `cpu:h200`."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from autotune.gpus.spec import DeviceSpec
 
-DeviceKind = Literal["cuda", "cpu", "replay"]
-_PREFIXES: Mapping[str, DeviceKind] = {"cpu": "cpu", "replay": "replay"}
+TimeKind = Literal["measured", "estimated"]
+
+
+@dataclass(frozen=True)
+class DeviceType:
+    """What there is to know of a kind of device where none is opened.
+
+    Attributes:
+        opener: `module:class` of its `DeviceOpener`; none where nothing runs on it.
+        times: those that records of it may have. One that estimates runs the emulator's libraries, others cubins.
+        dies: a failed launch ends what its process can do with it.
+    """
+
+    opener: str | None
+    times: frozenset[TimeKind]
+    dies: bool = False
+
+
+DEVICES = {
+    "cuda": DeviceType("autotune.devices.factory:CudaOpener", frozenset({"measured"}), dies=True),
+    "cpu": DeviceType("autotune.devices.factory:CpuOpener", frozenset({"estimated"})),
+    "replay": DeviceType(None, frozenset({"measured", "estimated"})),
+}
+"""The kinds of devices by what they are called: a new one is a row here, and its file in `autotune/devices`."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +41,7 @@ class DeviceName:
         index: of `cuda:1`, as the driver counts GPUs.
     """
 
-    kind: DeviceKind
+    kind: str
     gpu: str | None = None
     index: int = 0
 
@@ -31,15 +51,13 @@ class DeviceName:
         return self.kind if self.gpu is None else f"{self.kind}:{self.gpu}"
 
 
-@cache
 def parse_device(name: str) -> DeviceName:
-    """The one reading of device names. What is neither `cuda…`, `cpu…` nor `replay…` names a GPU model."""
+    """The one reading of device names. What does not begin with a kind of `DEVICES` names a GPU model."""
     here = re.fullmatch(r"cuda(?::(\d+))?", name)
     if here is not None:
         return DeviceName("cuda", index=int(here[1] or 0))
     first, _, gpu = name.partition(":")
-    kind = _PREFIXES.get(first)
-    return DeviceName("cuda", name) if kind is None else DeviceName(kind, gpu or None)
+    return DeviceName(first, gpu or None) if first in DEVICES and first != "cuda" else DeviceName("cuda", name)
 
 
 def gpu_of_record(device: str) -> str:
@@ -51,8 +69,13 @@ def gpu_of_record(device: str) -> str:
 class DeviceIdentity:
     """Which device a measurement belongs to. On `cpu` the spec is that of the GPU whose time is estimated."""
 
-    kind: DeviceKind
+    kind: str
     spec: DeviceSpec
+
+    @property
+    def estimates(self) -> bool:
+        """Whether its times are modelled, never measured."""
+        return DEVICES[self.kind].times == {"estimated"}
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ def _model(  # noqa: PLR0913, PLR0917 - a row of the table below
     tensor_tflops: float,
 ) -> DeviceSpec:
     smem_kb, threads, blocks = _PER_SM[arch]
-    reserved = 0 if arch in ("sm_70", "sm_75") else _KB
+    reserved = 0 if arch == "sm_75" else _KB
     return DeviceSpec(
         name=name, title=title, arch=arch, sm_count=sms,
         max_shared_memory=smem_kb * _KB - reserved, shared_memory_per_sm=smem_kb * _KB,
@@ -42,7 +42,6 @@ def _model(  # noqa: PLR0913, PLR0917 - a row of the table below
 
 # Shared memory (KB), threads and blocks an SM. Programming Guide, technical specifications by compute capability.
 _PER_SM = {
-    "sm_70": (96, 2048, 32),
     "sm_75": (64, 1024, 16),
     "sm_80": (164, 2048, 32),
     "sm_86": (100, 1536, 16),
@@ -53,7 +52,6 @@ _PER_SM = {
 }
 
 _GPUS = (
-    _model("v100", "Tesla V100-SXM2-16GB", "sm_70", 80, 6, 16, 1530, 900, 15.7, 125),
     _model("t4", "Tesla T4", "sm_75", 40, 4, 16, 1590, 320, 8.1, 65),
     _model("a100-40gb", "NVIDIA A100-SXM4-40GB", "sm_80", 108, 40, 40, 1410, 1555, 19.5, 312),
     _model("a100", "NVIDIA A100-SXM4-80GB", "sm_80", 108, 40, 80, 1410, 2039, 19.5, 312),
@@ -67,11 +65,13 @@ _GPUS = (
     _model("rtx5090", "NVIDIA GeForce RTX 5090", "sm_120", 170, 96, 32, 2407, 1792, 104.8, 209.5),
 )
 
+_TOO_OLD = ("v100", "titanv", "p100", "p40", "gtx10", "titanxp", "k80")
+
 _BRANDS = ("nvidia", "geforce", "tesla", "quadro")
 
 # Other titles of the same model with the same figures. Models with fewer SMs, less bandwidth or other clocks
 # (H100 PCIe, A100 PCIe, RTX 4090 D, laptops, MIG slices) are deliberately no match.
-_ALSO_TITLED = {"v100": ("Tesla V100-SXM2-32GB",), "h100": ("NVIDIA H100 SXM5 80GB",), "t4": ("NVIDIA T4",)}
+_ALSO_TITLED = {"h100": ("NVIDIA H100 SXM5 80GB",), "t4": ("NVIDIA T4",)}
 
 
 def gpus() -> tuple[DeviceSpec, ...]:
@@ -85,7 +85,7 @@ def source_of(spec: DeviceSpec) -> str:
     return published.source if published else ""
 
 
-LIMITS_SOURCE = "CUDA Programming Guide, compute capabilities, table of technical specifications (sm_70: of CUDA 12)"
+LIMITS_SOURCE = "CUDA Programming Guide, compute capabilities, table of technical specifications"
 """Of shared memory, registers, threads and blocks an SM of all models."""
 
 
@@ -93,13 +93,17 @@ def gpu(name: str) -> DeviceSpec:
     """The model called `name` ("h200", "NVIDIA H200", "RTX 4090" and the driver's title all work).
 
     Raises:
-        UsageError: it is not known; the message names the closest and all that are.
+        UsageError: it is not known, or too old; the message names the closest and all that are.
     """
     wanted = _bare(name)
     for spec in _GPUS:
         if wanted in {_bare(spec.name), *map(_bare, titles(spec))}:
             return spec
     known = [spec.name for spec in _GPUS]
+    if wanted.startswith(_TOO_OLD):
+        raise UsageError(
+            f"{name!r} is too old: CUDA 13 compiles for compute capability 7.5 and later; {', '.join(known)}"
+        )
     close = difflib.get_close_matches(wanted, known, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise UsageError(f"unknown GPU {name!r}; {hint}known: {', '.join(known)}")

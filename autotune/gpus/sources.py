@@ -27,10 +27,6 @@ class Published:
 
 
 PUBLISHED = {
-    "v100": Published(
-        "Tesla V100 GPU Architecture whitepaper (WP-08608-001), table 1, V100 SXM2", 5120, 1024, 1530, 4096, 1.755,
-        note="900 GB/s is rounded: 877.5 MHz, twice a clock, on 4096 bits are 898.6",
-    ),
     "t4": Published(
         "Turing GPU Architecture whitepaper (WP-09183-001), appendix on Tesla T4", 2560, 1024, 1590, 256, 10.0,
         note="320 GB/s is 256 bits at 10 Gbit/s; one edition of the T4 datasheet prints 300 GB/s",

@@ -7,6 +7,7 @@ published for a whole backward pass with cuBLAS products on an RTX 4090 at B=4, 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.ladder.parts import (
     Part,
@@ -23,7 +24,6 @@ from autotune.ladder.parts import (
 )
 
 PUBLISHED_GPU = "RTX 4090"
-PUBLISHED_PROBLEM = f"{PUBLISHED_GPU}, B=4 NH=12 T=1024 HS=64 fp32"
 
 Element = Literal["asked", "fp32", "16-bit", "32-bit"]
 """The dtype a version computes in: the problem's; fp32 even where 16 bits are asked for; one of them or not at all."""
@@ -54,6 +54,17 @@ class Ladder:
     reference: str = ""  # what the published figures are of
     note: str = ""
     peers_published: dict[str, float] = field(default_factory=dict)  # milliseconds of others, on the same GPU
+
+    @property
+    def published_for(self) -> str:
+        """What the published figures are of: problem and GPU."""
+        return f"{' '.join(f'{name}={int(value)}' for name, value in self.fields.items())} on an {PUBLISHED_GPU}"
+
+    def reference_for(self, problem: Problem) -> str:
+        """What the published figures are of, beside the times of a problem that may be another one."""
+        if not self.reference or all(problem[name] == value for name, value in self.fields.items()):
+            return self.reference
+        return f"{self.reference}; the times above are of another problem"
 
 
 SMALL: dict[str, Value] = {"B": 1, "NH": 2, "T": 256, "HS": 64}
@@ -126,7 +137,8 @@ BACKWARD = Ladder(
         _fused("F2", "the same on tensor cores", "flash_mma", "16-bit"),
         _fused("F3", "the same on tensor cores in fp32: three tf32 products for one", "flash_tf32x3", "32-bit"),
     ),
-    reference=f"the published times: {PUBLISHED_PROBLEM}, the whole backward pass with cuBLAS products",
+    reference=f"the published times: B=4 NH=12 T=1024 HS=64 causal fp32 on an {PUBLISHED_GPU}, the whole backward "
+    "pass with cuBLAS products",
     note="V1 to V8: ms is the whole pass, own ms the softmax backward; products and permutes are tuned once for all.",
 )  # fmt: skip
 
@@ -152,7 +164,7 @@ FORWARD = Ladder(
         _fused("V9", "the same on tensor cores", "flash_mma", "16-bit"),
         _fused("V10", "the same on tensor cores in fp32: three tf32 products for one", "flash_tf32x3", "32-bit"),
     ),
-    reference=f"cuDNN's forward, published for the {PUBLISHED_GPU}: 0.166 ms",
+    reference=f"cuDNN's forward, published for B=8 NH=12 T=1024 HS=64 causal on an {PUBLISHED_GPU}: 0.166 ms",
     peers_published={"cuDNN": 0.166},
     note="V3 to V6: ms is the whole pass, own ms the softmax alone; products and permutes are tuned once for all.",
 )

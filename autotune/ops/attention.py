@@ -14,6 +14,7 @@ from autotune.core.arithmetic import ARITHMETICS, FULL
 from autotune.core.dtypes import OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
+from autotune.core.values import Config
 from autotune.ops.inputs import normal
 from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
@@ -108,6 +109,24 @@ class Attention(Op):
         group = NH // NH_kv
         sides = {name: 1 if name in ("k", "v", "dk", "dv") else group for name in arrays}
         return {n: a[b : b + 1, head * sides[n] : (head + 1) * sides[n]] for n, a in arrays.items()}
+
+    def tiled_flops(self, problem: Problem, config: Config) -> float:
+        """With queries in tiles of BLOCK_M, those of a group of heads together with PACK_HEADS, and keys of BLOCK_N.
+
+        Of a causal tile on the diagonal all pairs are computed.
+        """
+        T, T_kv = problem.integer("T"), problem.integer("T_kv")
+        tiles = (config.get("BLOCK_M"), config.get("BLOCK_N"))
+        BLOCK_M, BLOCK_N = (tile if isinstance(tile, int) and tile > 0 else 1 for tile in tiles)
+        together = problem.integer("NH") // problem.integer("NH_kv") if config.get("PACK_HEADS") else 1
+        rows = -(-T * together // BLOCK_M) * BLOCK_M / together
+        keys = -(-T_kv // BLOCK_N) * BLOCK_N
+        hidden = 0.0
+        if problem["causal"]:
+            under = max(0.0, min(T, T_kv) - (BLOCK_M / together + BLOCK_N) / 2)
+            hidden = under * under / 2 + max(0, T - T_kv) * T_kv
+        pairs = max(rows * keys - hidden, 1.0)
+        return self.flops(problem.replace(T=1, T_kv=1, causal=False)) * pairs
 
     def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
         """NaN where queries see no key, and in the last key and value unless the last query is the only one."""

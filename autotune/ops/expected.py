@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.arithmetic import FULL
-from autotune.core.dtypes import epsilon, numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.ops.op import Arrays, Op
+from autotune.ops.op import Arrays, Bound, Op
 from autotune.ops.row_bounds import SLACK, bound_rows
 
 FLOP_BUDGET = 2e10
@@ -25,9 +25,6 @@ FLOP_BUDGET = 2e10
 
 _FEWEST = 2
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
-
-Bound = float | NDArray[np.float64]
-"""Of a whole output, or by row: (…, T, 1), or (…, T) where a row is one number."""
 
 
 @dataclass(frozen=True)
@@ -209,16 +206,17 @@ def _unit(op: Op, problem: Problem, piece: Arrays) -> ExpectedUnit:
     reference = op.reference(small, piece)
     scales = op.row_scales(small, piece)
     noise = op.noise(small, piece) if not scales else {}
-    roundoff = {tensor.name: epsilon(tensor.dtype) / 2 for tensor in op.tensors(small) if tensor.role == "output"}
-    bounds: dict[str, dict[str, Bound]] = {}
+    roundoff = {t.name: (DTYPES[t.dtype].epsilon or 0.0) / 2 for t in op.tensors(small) if t.role == "output"}
+    bounds: dict[str, Mapping[str, Bound]] = {}
     for arithmetic in op.arithmetics(small):
         rounded = op.approximate(small, piece, arithmetic)
-        bounds[arithmetic] = {
+        of_rounding = {
             name: bound_rows(op.error_factor, rounded[name], exact, roundoff[name], scales[name])
             if name in scales
             else _bound(op.error_factor, rounded[name], exact, roundoff[name]) + noise.get(name, 0.0)
             for name, exact in reference.items()
         }
+        bounds[arithmetic] = op.settle_bounds(small, reference, of_rounding)
     return ExpectedUnit(reference, bounds)
 
 

@@ -15,3 +15,12 @@ def normal(tensor: TensorSpec, seed: int) -> "NDArray[Any]":
 
     generator = np.random.Generator(np.random.PCG64(seed))
     return generator.standard_normal(tensor.shape, dtype=np.float32).astype(numpy_dtype(tensor.dtype))
+
+
+def whole(tensor: TensorSpec, seed: int) -> "NDArray[Any]":
+    """Whole numbers from -100, or 0 where the dtype has no sign, to 100; equal seeds give equal values."""
+    import numpy as np
+
+    dtype = numpy_dtype(tensor.dtype)
+    generator = np.random.Generator(np.random.PCG64(seed))
+    return generator.integers(max(np.iinfo(dtype).min, -100), 100, tensor.shape, endpoint=True).astype(dtype)

@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ProblemError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.values import Value
+from autotune.core.values import Config, Value
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from autotune.ops.row_bounds import RowScale
 
 Arrays = dict[str, "NDArray[Any]"]
+Bound = Union[float, "NDArray[np.float64]"]
+"""Of a whole output, by row, (…, T, 1), or (…, T) where a row is one number, or by element."""
 
 LONGEST = 2**30
 """The largest length of a built-in op: positions are 32 bits in kernels, which add two and round up to whole tiles."""
@@ -202,9 +205,23 @@ class Op(ABC):
         """How much rounding may change each row of a unit's outputs; empty where an output has one bound."""
         return {}
 
+    def settle_bounds(
+        self, problem: Problem, reference: Arrays, bounds: "Mapping[str, Bound]"  # noqa: ARG002
+    ) -> "Mapping[str, Bound]":  # fmt: skip
+        """The bounds of a unit's outputs, from those that rounding gives."""
+        return bounds
+
+    def in_place(self, problem: Problem) -> dict[str, str]:  # noqa: ARG002 - most ops have none
+        """Outputs that kernels change in place, each with the input that holds what they begin with."""
+        return {}
+
     @abstractmethod
     def flops(self, problem: Problem) -> float:
         """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
+
+    def tiled_flops(self, problem: Problem, config: Config) -> float:  # noqa: ARG002 - most ops know no tiles
+        """`flops` when lengths are rounded up to the tiles of a configuration, as far as its parameters tell."""
+        return self.flops(problem)
 
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""

@@ -1,6 +1,7 @@
 """The ops the engine can tune, by name."""
 
 from autotune.core.errors import ProblemError
+from autotune.core.problem import Problem
 from autotune.ops.attention import Backward, Forward
 from autotune.ops.matmul import Matmul
 from autotune.ops.op import Op
@@ -32,6 +33,16 @@ def get_op(name: str) -> Op:
 def op_names() -> tuple[str, ...]:
     """Names of the registered ops."""
     return tuple(_OPS)
+
+
+def problem_of(key: str) -> Problem:
+    """The problem with this key.
+
+    Raises:
+        ProblemError: an unknown op, field or value.
+    """
+    op, *fields = key.split(" ")
+    return get_op(op).problem(**dict(field.partition("=")[::2] for field in fields))
 
 
 BUILTIN = tuple(register(op).name for op in (Forward(), Backward(), Matmul(), Softmax(), SoftmaxBackward(), Permute()))

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from autotune.checker.check import Checked
+from autotune.families.template_lines import TemplateLines
 from autotune.trace.observed import Arithmetic, KernelTrace
 
 Row = tuple[object, ...]
@@ -37,8 +38,11 @@ def kernel_rows(checked: Checked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def line_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
-    """One row an instruction that touches memory, in the blocks that were traced; `source`: the rendered lines."""
+def line_rows(kernel: KernelTrace, source: Sequence[str], lines: TemplateLines) -> Iterator[Row]:
+    """One row an instruction that touches memory, in the blocks that were traced.
+
+    `source`: the rendered lines; `lines`: those of the template, which are shown where they are known.
+    """
     for row in kernel.lines:
         if not row.sectors and not row.wavefronts:
             continue
@@ -48,11 +52,11 @@ def line_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
         passes = ("", "", "")
         if row.wavefronts:
             passes = (str(row.wavefronts), str(row.conflicts or ""), f"{row.worst}-way" if row.worst > 1 else "")
-        yield number, f"{row.operation} {8 * row.nbytes}", row.requests, *moved, *passes, text[:80]
+        yield lines(number) or number, f"{row.operation} {8 * row.nbytes}", row.requests, *moved, *passes, text[:80]
 
 
-def work_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
-    """One row a line that computes, waits or exchanges, in the blocks that were traced."""
+def work_rows(kernel: KernelTrace, source: Sequence[str], lines: TemplateLines) -> Iterator[Row]:
+    """One row a line that computes, waits or exchanges, in the blocks that were traced; arguments as `line_rows`."""
     computed = {row.line: row.arithmetic for row in kernel.computed}
     requests: dict[int, Counter[str]] = defaultdict(Counter)
     for row in kernel.of("tensor", "barrier", "warp barrier", "shuffle", "vote"):
@@ -61,7 +65,7 @@ def work_rows(kernel: KernelTrace, source: Sequence[str]) -> Iterator[Row]:
         done, asked = computed.get(line, Arithmetic()), requests[line]
         text = source[line - 1].strip() if 0 < line <= len(source) else ""
         counts = (done.fp32, done.fp16, done.special, *(asked[name] for name in _ASKED))
-        yield line or "", *(count or "" for count in counts), text[:80]
+        yield lines(line) or line or "", *(count or "" for count in counts), text[:80]
 
 
 _ASKED = ("tensor", "barrier", "shuffle", "vote")

@@ -10,8 +10,8 @@ from autotune.gpus.rates import UNCOMPARED, rates_of
 from autotune.gpus.sources import PUBLISHED
 
 COLUMNS = (
-    "gpu", "arch", ">SMs", ">MHz", ">GB/s", ">fp32 TFLOP/s", ">tensor TFLOP/s", ">L2 MB", ">memory GB", ">smem KB/SM",
-    ">smem KB/block", ">threads/SM", ">blocks/SM", "?source",
+    "gpu", "arch", ">SMs", ">MHz", ">GB/s", ">fp32 TFLOP/s", ">tensor TFLOP/s", ">L2 MB", "?>memory GB", "?>smem KB/SM",
+    "?>smem KB/block", "?>threads/SM", "?>blocks/SM", "?source",
 )  # fmt: skip
 """Of `rows`; marked as `autotune.report.table` has it."""
 

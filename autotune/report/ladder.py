@@ -8,7 +8,7 @@ from autotune.core.problem import Problem
 from autotune.core.values import format_config
 from autotune.core.words import format_ms
 from autotune.ladder.climbed import Climb, Rung
-from autotune.ladder.versions import PUBLISHED_GPU, PUBLISHED_PROBLEM
+from autotune.ladder.versions import PUBLISHED_GPU
 from autotune.report.pictures import check_plot, save_plot
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _series(climb: Climb, timed: list[Rung], peers: list[tuple[str, float]]) -> 
     published = [rung.version.published_ms for rung in timed]
     published += [climb.ladder.peers_published.get(name) for name, _ in peers]
     if any(published):
-        series.append((f"published, {PUBLISHED_PROBLEM}", "D", _PUBLISHED, published))
+        series.append((f"published, {climb.ladder.published_for}", "D", _PUBLISHED, published))
     return series
 
 
@@ -160,8 +160,10 @@ def _dress(axes: Any, climb: Climb, names: list[str]) -> None:
     axes.set_yscale("log")
     axes.margins(x=0.06, y=0.14)
     axes.set_xticks(range(len(names)), names)
-    axes.set_ylabel("ms (log scale)", color=_MUTED)
-    axes.set_title(f"{climb.problem}", loc="left", fontsize=10, color=_INK)
+    kind = "estimated ms, not measured" if climb.estimated else "ms"
+    axes.set_ylabel(f"{kind} (log scale)", color=_MUTED)
+    where = f"times estimated for {climb.spec.title}" if climb.estimated else f"measured on {climb.spec.title}"
+    axes.set_title(f"{climb.problem}\n{where}", loc="left", fontsize=10, color=_INK)
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(which="both", colors=_MUTED, length=0)

@@ -30,9 +30,13 @@ def listing(records: Sequence[StoredMeasurement]) -> Listing:
     parts = [_devices(records), _problems(records), _candidates(records)]
     shared = tuple(pair for part in parts for pair in part[0]) if len(records) > 1 else ()
     columns: dict[str, Sequence[object]] = {">id": [record.id or record.source_hash for record in records]}
+    if len({record.id > 0 for record in records}) > 1:
+        columns["origin"] = ["own" if record.id else "shipped" for record in records]
     for _, changing, every in parts:
         columns.update(changing if shared else every)
     columns |= _figures(records)
+    texts = [name for name in columns if name.startswith("~")]  # last, so that they fold below where it is narrow
+    columns |= {name: columns.pop(name) for name in texts}
     return Listing(shared, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
@@ -82,6 +86,6 @@ def _figures(records: Sequence[StoredMeasurement]) -> _Columns:
         "?stage": [record.stage for record in records],
         "outcome": [record.measurement.outcome.value for record in records],
         ">ms": ["" if timing is None else format_ms(timing.median_ms) for timing in timings],
-        "?kind": ["" if timing is None else timing.label for timing in timings],
+        "kind": ["" if timing is None else timing.label for timing in timings],
     }
     return {**figures, **({"~message": messages} if any(messages) else {})}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.core.errors import UsageError
+from autotune.core.extras import install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ def check_plot(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise UsageError("--plot needs matplotlib: pip install 'autotune[plot]'") from error
+        raise UsageError(f"--plot needs matplotlib: {install('plot')}") from error
 
 
 def save_plot(figure: "Figure", path: Path) -> None:

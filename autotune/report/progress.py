@@ -76,6 +76,7 @@ def work_text(progress: Progress) -> str:
     load, left = progress.load, time_left(progress)
     doing = {
         "finalists": "re-timing the finalists, ", "examining": "examining the winner, ", "finishing": "finishing, ",
+        "waiting": "waiting for other workers, ",
     }.get(progress.phase, "")  # fmt: skip
     rest = "" if left is None or progress.phase != "searching" else f", about {clock(left)} left"
     busy = "" if progress.phase == "done" else f"{doing}{load.building} building, {load.waiting} waiting; "

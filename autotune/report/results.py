@@ -1,5 +1,6 @@
 """How the result of a search is shown: the table of its best candidates and what to do next."""
 
+import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,14 +9,17 @@ from pathlib import Path
 from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import KernelResources, OutputCheck
+from autotune.core.outcome import Outcome
 from autotune.core.passwords import hidden
+from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
-from autotune.core.words import clock, format_ms, number
+from autotune.core.words import clock, format_ms, number, plain
 from autotune.families.template import SUFFIX
 from autotune.gpus.identity import gpu_of_record
 from autotune.gpus.meant import usual_gpu
 from autotune.ops.op import Field, Op
-from autotune.ops.registry import FIELD_OPTIONS
+from autotune.ops.registry import FIELD_OPTIONS, get_op
+from autotune.report.listing import differing
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 _WHY = {
@@ -61,30 +65,82 @@ def shared_lines(result: SearchResult) -> Iterator[str]:
             yield f"all {'rows' if len(names) == 1 else f'rows of {name}'}: {format_config(shared)}"
 
 
-def summary_lines(result: SearchResult) -> Iterator[str]:
-    """What was searched and how it went, before the table."""
+def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterator[str]:
+    """What was searched and how it went, before the table; of what went wrong also how to look into it."""
     yield f"{result.problem} on {result.title}"
     counted = ", ".join(f"{outcome} {count}" for outcome, count in result.outcomes.items())
-    before = f", {result.resumed} of them from earlier runs" if result.resumed else ""
+    counted = f" ({counted})" if counted else ""
+    whose = [f"{result.resumed} of them from earlier runs"] if result.resumed else []
+    others = result.trials - result.resumed - result.new
+    whose += [f"{others} by other workers"] if others > 0 else []
+    before = "".join(f", {words}" for words in whose)
     free = sum(result.outcomes.values()) - result.trials
     besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
     yield (
-        f"{number(result.trials, 'trial')}{before} ({counted}) in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{number(result.trials, 'trial')}{before}{counted} in {clock(result.seconds)}: {_WHY[result.stopped]}; "
         f"{number(result.space_size, 'valid configuration')}{besides}"
     )
-    new = result.trials - result.resumed
-    if new:
+    if result.new:
         yield (
-            f"{60 * new / result.seconds:.0f} candidates a minute; "
+            f"{60 * result.new / result.seconds:.0f} candidates a minute; "
             f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
+        )
+    elif result.stopped == "trials" and result.resumed == result.trials:
+        yield (
+            f"nothing was left to do: earlier runs made all {number(result.trials, 'trial')}, whatever their sampler "
+            f"and seed; more with --trials {2 * result.trials}"
         )
     for outcome, message in result.messages.items():
         yield f"first {outcome}: {' '.join(message.split())[:300]}"
+        if outcome in _CHECKABLE and outcome in result.firsts:
+            yield f"look into it: {check_command(get_op(result.problem.op), result, outcome, asked or Asked())}"
     yield from _honesty(result)
 
 
+_CHECKABLE = (Outcome.WRONG_RESULT, Outcome.LAUNCH_ERROR, Outcome.CRASH, Outcome.TIMEOUT)
+"""What `autotune check` may find the cause of."""
+
+
+def check_command(op: Op, result: SearchResult, outcome: Outcome, asked: "Asked") -> str:
+    """The `autotune check` command for the first candidate with an outcome, for a shell."""
+    candidate, problem = result.firsts[outcome], _tried(op, result, outcome)
+    words = ["autotune", "check", "--op", op.name]
+    for field in op.fields:
+        default = problem[field.default_from] if field.default_from else field.default
+        if problem[field.name] != default:
+            words += _option(field, problem[field.name])
+    files = [text for text in asked.templates if Path(text).name.removesuffix(SUFFIX) == candidate.template]
+    words += ["--template", files[0] if files else candidate.template]
+    words += ["--reference", asked.reference] if asked.reference else []
+    for name, value in candidate.config.items():
+        words += ["--param", f"{name}={value}"]
+    return shlex.join([*words, "--device", gpu_of_record(result.device)])
+
+
+def _tried(op: Op, result: SearchResult, outcome: Outcome) -> Problem:
+    """The problem on which it went wrong: the message ends with another than the one searched."""
+    told = re.search(rf"\(on ({op.name} [^()]*)\)$", result.messages[outcome])
+    try:
+        pairs = [text.split("=", 1) for text in told[1].split(" ")[1:]] if told else []
+        return op.problem(**dict(pairs)) if pairs else result.problem
+    except (AutotuneError, ValueError):  # no problem's key
+        return result.problem
+
+
+def no_winner(result: SearchResult) -> str:
+    """Why there is no winner, and what to do."""
+    if result.trials == 0 and result.stopped == "timeout":
+        return (
+            "no candidate was finished in the time, so there is no winner: give it more with --timeout SECONDS; the "
+            "same command goes on from here"
+        )
+    if result.trials == 0 and result.stopped == "interrupted":
+        return "interrupted before a candidate was finished: the same command goes on from here"
+    return "no candidate was right and ran: there is no winner"
+
+
 def _honesty(result: SearchResult) -> Iterator[str]:
-    if result.estimated:
+    if result.estimated and result.trials:
         yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
     if not all(map(_counted, result.table)):
         yield "not counted: the work could not be traced; a roofline's figure, ranked behind all others"
@@ -100,6 +156,62 @@ def _honesty(result: SearchResult) -> Iterator[str]:
 def _counted(ranked: Ranked) -> bool:
     timing = ranked.measurement.timing
     return timing is None or timing.counted
+
+
+def sweep_columns(results: Sequence[SearchResult]) -> list[str]:
+    """Headings of `sweep_rows`: the fields in which the problems differ, then what was found."""
+    time = ">est. ms" if results[0].estimated else ">ms"
+    return [
+        *(f">{name}" for name in _varied(results)),
+        time,
+        ">TFLOP/s",
+        "?>GB/s",
+        ">trials",
+        "family",
+        "~configuration",
+    ]
+
+
+def sweep_rows(results: Sequence[SearchResult]) -> Iterator[list[str]]:
+    """One row a problem."""
+    configs = [result.best.candidate.config for result in results if result.best is not None]
+    for result in results:
+        fields = [str(result.problem[name]) for name in _varied(results)]
+        if result.best is None:
+            yield [*fields, "", "", "", str(result.trials), "", no_winner(result)]
+            continue
+        best = result.best
+        time = format_ms(best.ms) + ("" if _counted(best) else " (not counted)")
+        rates = [f"{best.tflops:.2f}", f"{best.gbs:.1f}"]
+        names = differing(configs)
+        config = {name: value for name, value in best.candidate.config.items() if name in names or len(configs) < 2}
+        yield [*fields, time, *rates, str(result.trials), best.candidate.template, format_config(config)]
+
+
+def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
+    """What holds for all rows of a sweep, above them."""
+    fields = results[0].problem.fields
+    varied = differing([result.problem.fields for result in results])
+    same = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if name not in varied)
+    kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
+    yield f"{len(results)} winners of {results[0].problem.op} {same}; {kind}"
+    configs = [result.best.candidate.config for result in results if result.best is not None]
+    if len(configs) > 1:
+        names = differing(configs)
+        shared = {name: value for name, value in configs[0].items() if name not in names}
+        if shared:
+            yield f"all rows: {format_config(shared)}"
+
+
+def _varied(results: Sequence[SearchResult]) -> list[str]:
+    """The fields in which problems differ, without those that follow another one in all (T_kv follows T)."""
+    problems = [result.problem for result in results]
+    follow = {
+        field.name
+        for field in get_op(problems[0].op).fields
+        if field.default_from and all(problem[field.name] == problem[field.default_from] for problem in problems)
+    }
+    return [name for name in differing([problem.fields for problem in problems]) if name not in follow]
 
 
 def best_lines(result: SearchResult) -> Iterator[str]:
@@ -153,7 +265,7 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     try:
         found = best(
             op.name, device=gpu_of_record(result.device), db=asked.db, template=named[1] if named else None,
-            reference=asked.reference, full_precision=asked.full_precision, **result.problem.fields,
+            reference=asked.reference, inputs=None, full_precision=asked.full_precision, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
         return None

@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, OperationalError, SQLAlchemyError
 
-from autotune.core.errors import StoreError
+from autotune.core.errors import DatabaseAway, StoreError
 from autotune.core.passwords import hidden
 from autotune.store.location import shown
+from autotune.store.patience import OPTION, PATIENCE, Patience, answered
 
 BUSY_SECONDS = 60
 """How long a writer waits for the others before it gives up."""
@@ -22,14 +23,18 @@ BUSY_SECONDS = 60
 _WRITER_LOCK = 0x6175746F74756E65  # PostgreSQL advisory lock: "autotune" in ASCII
 _WRITES = {"autotune_writes": True}
 
+# SQLSTATE: connection lost; shut down, crashed, starting; too many connections; killed while idle in a transaction;
+# serialisation and deadlock; lock not available.
+_AWAY = ("08", "57P01", "57P02", "57P03", "57P05", "53300", "25P03", "40001", "40P01", "55P03")
 
-def make_engine(url: URL, *, read_only: bool = False) -> Engine:
+
+def make_engine(url: URL, *, read_only: bool = False, patience: Patience = PATIENCE) -> Engine:
     """An engine for a URL from `database_url`. Nothing is opened yet.
 
-    `read_only`: of a SQLite file that cannot be written, or lies where nothing can be.
+    `read_only`: of a SQLite file that cannot be written, or lies where nothing can be. `patience`: with a server.
     """
     if url.get_backend_name() != "sqlite":
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = _server_engine(url, patience)
     elif read_only:
         engine = create_engine(url, creator=lambda: _open_read_only(Path(str(url.database))))
         event.listen(engine, "begin", _begin)
@@ -43,6 +48,23 @@ def make_engine(url: URL, *, read_only: bool = False) -> Engine:
     return engine
 
 
+def _server_engine(url: URL, patience: Patience) -> Engine:
+    """Connections are not asked whether they still live: `persistent` gets another one where they do not."""
+    known = patience.connect_arguments() if url.get_driver_name() in {"psycopg", "psycopg2"} else {}
+    arguments = {name: value for name, value in known.items() if name not in url.query}
+    engine = create_engine(url, connect_args=arguments, execution_options={OPTION: patience})
+    settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in patience.settings().items())
+
+    def limit(connection: Any, record: Any) -> None:  # noqa: ARG001
+        cursor = connection.cursor()
+        cursor.execute(f"SELECT {settings}")
+        cursor.close()
+        connection.commit()
+
+    event.listen(engine, "connect", limit)
+    return engine
+
+
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that is the only writing one; committed at the end of the block, undone by an exception.
@@ -52,10 +74,10 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
     Raises:
         StoreError: the database cannot be written, or stayed locked for `BUSY_SECONDS`.
+        DatabaseAway: its server is gone, does not answer, or stayed locked.
     """
-    with translated(engine.url), engine.connect().execution_options(**_WRITES) as connection, connection.begin():
-        if engine.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER_LOCK})
+    with _connected(engine, writes=True) as connection, answered(connection), connection.begin():
+        _lock(connection)
         yield connection
 
 
@@ -69,10 +91,12 @@ def migrating(engine: Engine) -> Iterator[Connection]:
         StoreError: as `writing`, or a row refers to one that is gone; nothing has changed then.
     """
     if engine.dialect.name != "sqlite":
-        with writing(engine) as connection:
+        with _connected(engine, writes=True) as connection, connection.begin():
+            connection.execute(text("SET LOCAL statement_timeout = 0"))  # tables may be large
+            _lock(connection)
             yield connection
         return
-    with translated(engine.url), engine.connect().execution_options(**_WRITES) as connection:
+    with _connected(engine, writes=True) as connection:
         connection.detach()  # no other transaction gets this connection: it does not watch references
         connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")  # heeded outside transactions only
         with connection.begin():
@@ -89,9 +113,23 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
     Raises:
         StoreError: the database cannot be read.
+        DatabaseAway: its server is gone or does not answer.
     """
-    with translated(engine.url), engine.connect() as connection, connection.begin():
+    with _connected(engine) as connection, answered(connection), connection.begin():
         yield connection
+
+
+@contextmanager
+def _connected(engine: Engine, *, writes: bool = False) -> Iterator[Connection]:
+    options = _WRITES if writes else {}
+    with translated(engine.url), engine.connect().execution_options(**options) as connection:
+        yield connection
+
+
+def _lock(connection: Connection) -> None:
+    """Wait until no other transaction writes; SQLite sees to that itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITER_LOCK})
 
 
 @contextmanager
@@ -100,9 +138,19 @@ def translated(url: URL) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
+        if url.get_backend_name() == "postgresql" and _away(error):
+            said = " ".join(hidden(str(error.orig)).split())
+            raise DatabaseAway(f"the database server cannot be used now: {said} (database {shown(url)})") from error
         raise StoreError(f"{_explain(hidden(str(error.orig)))} (database {shown(url)})") from error
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise StoreError(f"{_explain(hidden(str(error)))} (database {shown(url)})") from error
+
+
+def _away(error: DBAPIError) -> bool:
+    """Whether another try may do: the connection broke or could not be made, or others were in the way."""
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""
+    without = isinstance(error, OperationalError) and not state  # libpq's own: no answer, no connection
+    return error.connection_invalidated or without or state.startswith(_AWAY)
 
 
 def _note_process(connection: Any, record: Any) -> None:  # noqa: ARG001
@@ -149,6 +197,7 @@ _CAUSES = {
     "is locked": f"another process kept the database locked for {BUSY_SECONDS} s; end it and run the command again",
     "disk is full": "the disk is full; nothing was lost, free some space and run the command again",
     "no such column": "the database lacks a column; run `autotune db upgrade`",
+    "statement timeout": "the database server gave up a statement that took too long; run the command again",
 }
 
 

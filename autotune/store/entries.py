@@ -10,6 +10,7 @@ from typing import Any, Literal
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import TimingKind
 from autotune.core.model_version import DRIVER
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceName, gpu_of_record
 from autotune.gpus.spec import DeviceSpec
@@ -17,19 +18,20 @@ from autotune.store.json_lines import Line
 from autotune.store.plain import loads
 from autotune.store.reader import Reader, Row
 from autotune.store.shipped import shipped_winners
+from autotune.store.soundness import is_time, readable, unsound, unsound_winner
 
 Origin = Literal["own", "shipped"]
 
 _COLUMNS = """
     d.name, m.kind, m.ms, p.op, p.fields, c.template, c.template_hash, c.config, m.source_hash, m.driver, m.compiler,
-    m.id"""
+    m.id, m.outcome"""
 
 _WINNERS = f"""
-    SELECT {_COLUMNS} FROM problem p
+    SELECT {_COLUMNS}, w.measurement_id, w.kind = m.kind AND m.problem_id = p.id AND m.device_id = d.id FROM problem p
     JOIN winner w ON w.problem_id = p.id
     JOIN device d ON d.id = w.device_id AND d.kind <> 'replay' AND d.compute_capability = :capability
-    JOIN measurement m ON m.id = w.measurement_id
-    JOIN candidate c ON c.id = m.candidate_id
+    LEFT JOIN measurement m ON m.id = w.measurement_id
+    LEFT JOIN candidate c ON c.id = m.candidate_id
     WHERE """
 
 _NEIGHBOURS = """
@@ -109,7 +111,7 @@ class Winners:
     def of_problem(self, problem: Problem, capability: int, families: Collection[str]) -> list[Entry]:
         """Those of exactly this problem, on any GPU of this compute capability; shipped ones of `families` alone."""
         rows = self._reader.rows(_WINNERS + "p.key = :key", {"key": problem.key, "capability": capability})
-        return [*map(_entry, rows), *_fastest(_shipped(capability).get(problem.key, ()), families)]
+        return [*map(_winner, rows), *_fastest(_shipped(capability).get(problem.key, ()), families)]
 
     def neighbours(
         self, problem: Problem, exact: Sequence[str], capability: int, families: Collection[str]
@@ -135,7 +137,8 @@ class Winners:
         mine = problem.fields
         lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
         for device, kind, number, text in rows:
-            fields = json.loads(text)
+            with readable(number):
+                fields = json.loads(text)
             if _agrees(fields, mine, exact):
                 yield Neighbour(gpu_of_record(device), kind, _place(fields, lengths), number, None)
 
@@ -170,10 +173,25 @@ class Winners:
         return DeviceSpec(**loads(rows[0][0])) if rows else None
 
 
+def _winner(row: Row) -> Entry:
+    *columns, pointed_to, agrees = row
+    if columns[-2] is None:
+        raise unsound_winner(pointed_to, "which is not there")
+    entry = _entry(columns)
+    if not agrees:
+        raise unsound_winner(pointed_to, "which is of another problem, device or kind of time")
+    return entry
+
+
 def _entry(row: Row) -> Entry:
-    device, kind, ms, op, fields, template, template_hash, config, source_hash, driver, compiler, number = row
-    problem = Problem(op, tuple(loads(fields).items()))
-    candidate = make_candidate(template, template_hash, loads(config))
+    device, kind, ms, op, fields, template, template_hash, config, source_hash, driver, compiler, number, outcome = row
+    if outcome != Outcome.OK:
+        raise unsound_winner(number, f"whose outcome is {outcome}")
+    if not is_time(ms):
+        raise unsound(number, f"ms={ms!r} is no time that a kernel can take")
+    with readable(number):
+        problem = Problem(op, tuple(loads(fields).items()))
+        candidate = make_candidate(template, template_hash, loads(config))
     return Entry("own", device, kind, ms, problem, candidate, source_hash, driver, compiler, number)
 
 

@@ -4,7 +4,8 @@
     {"template": …, "template_hash": …, "config": {…}}, "source_hash": …, "stage": …, "package_version": …,
     "created_at": …, "measurement": {…}}
 
-Measurements of older versions lack `machine_code` and `measured_as`, and are sound without.
+Measurements of older versions lack `machine_code` and `measured_as`, and are sound without; `attempts` stands in those
+of a second try alone.
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
@@ -21,7 +22,7 @@ from autotune.core.errors import AutotuneError
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem, split_json
-from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.identity import DEVICES, DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.plain import dumps, loads
 from autotune.store.records import Record, StoredMeasurement
@@ -32,7 +33,6 @@ _KEYS = (
     "record", "device", "problem", "candidate", "source_hash", "stage", "package_version", "created_at", "measurement",
 )  # fmt: skip
 _HASH = re.compile(r"[0-9a-f]{8,64}\Z")
-_KIND_OF_TIMES = {"cuda": {"measured"}, "cpu": {"estimated"}, "replay": {"measured", "estimated"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +120,8 @@ def _verify(line: Line) -> None:
     if not all(isinstance(value, str) for value in (measurement.message, *measurement.environment.values())):
         raise LineError("the message or the environment holds something else than texts")
     _verify_details(measurement)
+    if type(measurement.attempts) is not int or measurement.attempts not in {1, 2}:
+        raise LineError(f"attempts={measurement.attempts!r} is neither 1 nor 2")
     first = measurement.measured_as
     for name, value in [
         ("machine_code", measurement.machine_code),
@@ -169,7 +171,7 @@ def _verify_ok(line: Line) -> None:
 
 
 def _verify_timing(timing: Timing, identity: DeviceIdentity) -> None:
-    if timing.kind not in _KIND_OF_TIMES[identity.kind]:
+    if timing.kind not in DEVICES[identity.kind].times:
         raise LineError(f"a time on {identity.name} cannot be {timing.kind!r}")
     for name in ("median_ms", "q1_ms", "q3_ms", "min_ms"):
         _number(name, getattr(timing, name))
@@ -193,7 +195,7 @@ def _identity(data: Mapping[str, Any]) -> DeviceIdentity:
             _number(f"the device's {name}", value, zero=True)
     if spec.compute_capability < 10 or not spec.name:
         raise LineError(f"the device's arch {spec.arch!r} is not one")
-    return DeviceIdentity(_choice(data, "kind", tuple(_KIND_OF_TIMES)), spec)
+    return DeviceIdentity(_choice(data, "kind", tuple(DEVICES)), spec)
 
 
 def _problem(data: Mapping[str, Any]) -> Problem:

@@ -8,6 +8,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from autotune.core import settings
 from autotune.core.database_files import plain_path
 from autotune.core.errors import StoreError, UsageError
+from autotune.core.extras import install
 from autotune.core.passwords import hidden
 
 
@@ -57,7 +58,7 @@ def _driver(url: URL) -> None:
     except NoSuchModuleError as error:
         raise UsageError(f"the database URL {_shown(url)} names an unknown driver {url.drivername!r}") from error
     except ImportError as error:
-        hint = "pip install 'autotune[postgres]' (its URLs begin with postgresql+psycopg://)"
+        hint = f"{install('postgres')}; its URLs begin with postgresql+psycopg://"
         raise StoreError(
             f"the driver {_missing(error, url)!r} of the database URL {_shown(url)} is missing: {hint}"
         ) from error

@@ -9,9 +9,10 @@ from autotune.core.database_files import check_file
 from autotune.core.errors import StoreError
 from autotune.store.connections import make_engine
 from autotune.store.location import database_url, sqlite_path
+from autotune.store.patience import PATIENCE, Patience
 
 
-def open_engine(url: str | Path | None = None, *, create: bool = True) -> Engine:
+def open_engine(url: str | Path | None = None, *, create: bool = True, patience: Patience = PATIENCE) -> Engine:
     """The engine behind a store, its file checked but not its schema (for `autotune db upgrade`).
 
     Raises:
@@ -24,7 +25,8 @@ def open_engine(url: str | Path | None = None, *, create: bool = True) -> Engine
         if not create:
             raise StoreError(f"there is no database {path}; `autotune search` makes one, --db names another")
         _make_folder(path.parent)
-    return make_engine(location, read_only=path is not None and not create and not _can_be_written(path))
+    read_only = path is not None and not create and not _can_be_written(path)
+    return make_engine(location, read_only=read_only, patience=patience)
 
 
 def _can_be_written(path: Path) -> bool:

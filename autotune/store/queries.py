@@ -1,6 +1,6 @@
 """Questions to the database, answered with plain records."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from autotune.core.model_version import DRIVER, model_of
 from autotune.core.problem import Problem
-from autotune.store.records import DeviceSummary, ProblemSummary, StoredMeasurement, StoredWinner
-from autotune.store.rows import to_problem, to_record, to_winner
-from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, Winner
+from autotune.store.records import DeviceSummary, ProblemSummary, SearchSummary, StoredMeasurement, StoredWinner
+from autotune.store.rows import to_problem, to_record, to_search, to_winner
+from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
 
 _OLD_ESTIMATE = case(((MeasurementRow.kind == "estimated") & (MeasurementRow.driver != DRIVER), 1), else_=0)
 """0 for what is measured or estimated by the present model."""
@@ -37,15 +37,19 @@ def fastest(session: Session, where: dict[str, Any], limit: int) -> list[StoredM
 
 
 def filtered(query: Any, where: dict[str, Any]) -> Any:
-    """Narrow a query over measurements by op, problem (key), device (name), template or any column; None: any."""
+    """Narrow a query over measurements by op, problem (key), problems (keys), device (name), template or any column.
+
+    None: any. A list stands for any of its values.
+    """
     related: dict[str, Any] = {
         "op": select(ProblemRow.id).where(ProblemRow.op == where.get("op")),
+        "problems": select(ProblemRow.id).where(ProblemRow.key.in_(where.get("problems") or ())),
         "problem": select(ProblemRow.id).where(ProblemRow.key == where.get("problem")),
         "device": select(Device.id).where(Device.name == where.get("device")),
         "template": select(CandidateRow.id).where(CandidateRow.template == where.get("template")),
     }
     columns = {
-        "op": MeasurementRow.problem_id, "problem": MeasurementRow.problem_id,
+        "op": MeasurementRow.problem_id, "problem": MeasurementRow.problem_id, "problems": MeasurementRow.problem_id,
         "device": MeasurementRow.device_id, "template": MeasurementRow.candidate_id,
     }  # fmt: skip
     for name, value in where.items():
@@ -53,6 +57,8 @@ def filtered(query: Any, where: dict[str, Any]) -> Any:
             continue
         if name in related:
             query = query.where(columns[name].in_(related[name]))
+        elif isinstance(value, tuple | list):
+            query = query.where(getattr(MeasurementRow, name).in_(value))
         else:
             query = query.where(getattr(MeasurementRow, name) == value)
     return query
@@ -111,11 +117,30 @@ def problems(session: Session, op: str | None) -> list[ProblemSummary]:
         outcomes[problem_id, device_id][outcome] = count
     best: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
     for row in session.scalars(select(Winner)):
-        best[row.problem_id, row.device_id][row.kind] = float(row.measurement.ms or 0.0)
+        best[row.problem_id, row.device_id][row.kind] = to_winner(row).record.measurement.ms or 0.0
     names = {row[0]: row[1] for row in session.execute(select(Device.id, Device.name))}
     rows = {row.id: to_problem(row) for row in session.scalars(select(ProblemRow))}
     pairs = sorted((rows[p].op, p, names[d], d) for p, d in {**outcomes, **best} if op in {None, rows[p].op})
     return [ProblemSummary(rows[p], name, outcomes[p, d], best[p, d]) for _, p, name, d in pairs]
+
+
+def searches(session: Session) -> list[SearchSummary]:
+    """Every search with the trials that it made itself, oldest first."""
+    table = MeasurementRow
+    trials = select(table.search_id, table.outcome, table.kind, table.ms).where(table.stage == "trial")
+    found: dict[int | None, list[Any]] = defaultdict(list)
+    for search_id, *trial in session.execute(trials.where(table.search_id.is_not(None)).order_by(table.id)):
+        found[search_id].append(trial)
+    summaries = []
+    for row in session.scalars(select(SearchRow).order_by(SearchRow.id)):
+        made = found[row.id]
+        timed = [(ms, -at, kind) for at, (outcome, kind, ms) in enumerate(made, 1) if outcome == "ok"]
+        best = min(timed, key=lambda one: (one[0], -one[1]), default=None)
+        outcomes = Counter(outcome for outcome, _, _ in made)
+        summaries.append(
+            SearchSummary(to_search(session, row), dict(outcomes), *((best[0], best[2], -best[1]) if best else ()))
+        )
+    return summaries
 
 
 def same_candidate(session: Session, measurement_id: int) -> Iterator[StoredMeasurement]:
@@ -146,8 +171,8 @@ def improvements(session: Session, problem: Problem, device: str, kind: str) -> 
     times = filtered(select(MeasurementRow.id, MeasurementRow.ms), where).order_by(MeasurementRow.id)
     best, ids = float("inf"), []
     for measurement_id, ms in session.execute(times):
-        if ms < best:
-            best = ms
+        if ms is None or ms < best:  # what is not sound is refused below
+            best = ms or best
             ids.append(measurement_id)
     return [to_record(session.get_one(MeasurementRow, measurement_id)) for measurement_id in ids]
 

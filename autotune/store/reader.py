@@ -142,8 +142,9 @@ class EngineReader:
 
     def __init__(self, url: Any) -> None:
         from autotune.store.connections import make_engine
+        from autotune.store.patience import LOOKING_UP
 
-        self._engine = make_engine(url)
+        self._engine = make_engine(url, patience=LOOKING_UP)
         self._checked = False
 
     def stamp(self) -> object:
@@ -151,6 +152,11 @@ class EngineReader:
         return object()
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
+        from autotune.store.patience import persistent
+
+        return persistent(self._engine, lambda: self._rows(sql, values), None if self._checked else 0.0)
+
+    def _rows(self, sql: str, values: Mapping[str, Any]) -> Sequence[Row]:
         from sqlalchemy import text
 
         from autotune.store.connections import reading

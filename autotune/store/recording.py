@@ -1,7 +1,8 @@
 """Writing measurements, and who is the winner after each."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
@@ -14,7 +15,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store.records import Stage
-from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row
+from autotune.store.rows import candidate_row, device_row, now, package_version, problem_row, to_winner
 from autotune.store.tables import CandidateRow, Claim, Device, MeasurementRow, ProblemRow, Winner
 
 
@@ -29,12 +30,14 @@ class Trial:
     measurement: Measurement
     search_id: int | None = None
     stage: Stage = "trial"
+    at: datetime = field(default_factory=now)
 
 
 def write(session: Session, trial: Trial) -> int:
     """Store a measurement, drop the claim on its candidate, and let it win if it does; returns its id.
 
-    A trial that is recorded already keeps its first record, whose id is returned.
+    A trial that is recorded already keeps its first record, whose id is returned; unless that was in doubt: then the
+    second verdict takes its place, under an id of its own, so that all who follow by id hear of it.
     """
     check(trial.measurement)
     row = make_row(
@@ -44,9 +47,14 @@ def write(session: Session, trial: Trial) -> int:
         candidate_row(session, trial.problem.op, trial.candidate),
     )
     session.execute(delete(Claim).where(*_same(Claim, row)))
-    standing = recorded(session, row) if trial.stage == "trial" else None
+    standing = recorded(session, row)
     if standing is not None:
-        return standing
+        first = session.get_one(MeasurementRow, standing)
+        if trial.stage == "final" or not Measurement.from_json(first.detail).doubtful:
+            return standing
+        session.delete(first)
+        session.flush()
+        row.detail = replace(trial.measurement, attempts=2).to_json()
     session.add(row)
     session.flush()
     contend(session, row)
@@ -158,7 +166,10 @@ def _standing(session: Session, row: MeasurementRow) -> Winner | None:
     query = select(Winner).where(
         Winner.problem_id == row.problem_id, Winner.device_id == row.device_id, Winner.kind == row.kind
     )
-    return session.scalars(query).one_or_none()
+    winner = session.scalars(query).one_or_none()
+    if winner is not None:
+        to_winner(winner)  # nothing is compared with what is not sound
+    return winner
 
 
 def _crown(session: Session, winner: Winner | None, row: MeasurementRow) -> None:
@@ -214,6 +225,6 @@ def make_row(trial: Trial, device: Device, problem: ProblemRow, candidate: Candi
         ms=measurement.ms,
         machine_code=measurement.machine_code,
         package_version=package_version(),
-        created_at=now(),
+        created_at=trial.at,
         detail=measurement.to_json(),
     )

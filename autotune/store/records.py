@@ -11,6 +11,7 @@ from typing import Any, Literal
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.problem import Problem
+from autotune.core.whereabouts import place, started
 
 Stage = Literal["trial", "final"]
 """A candidate's own trial, or its re-timing among the finalists of a search."""
@@ -86,24 +87,46 @@ class StoredSearch:
 
 
 @dataclass(frozen=True)
+class SearchSummary:
+    """A search and what it came to: its own trials by outcome, the fastest right one, and the how-manieth that was."""
+
+    search: StoredSearch
+    outcomes: Mapping[str, int]
+    best_ms: float | None = None
+    kind: TimingKind | None = None
+    best_at: int | None = None
+
+    @property
+    def trials(self) -> int:
+        """Trials of every outcome; those that other searches had made already are not among them."""
+        return sum(self.outcomes.values())
+
+
+@dataclass(frozen=True)
 class Owner:
-    """Who claims candidates: one worker process of one search."""
+    """Who claims candidates: one worker process of one search. For `place` and `started`: `core.whereabouts`."""
 
     id: str
     host: str
     pid: int
+    place: str = ""
+    started: int = 0
 
     @classmethod
     def here(cls) -> "Owner":
         """A new owner in this process."""
-        return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid())
+        pid = os.getpid()
+        return cls(uuid.uuid4().hex, socket.gethostname(), pid, place(), started(pid))
 
 
 @dataclass(frozen=True)
 class ClaimAnswer:
-    """`granted`: evaluate it. `held`: `holder` is at it. `measured`: its record is `measurement_id`."""
+    """`granted`: evaluate it. `held`: `holder` is at it. `measured`: its record is `measurement_id`.
 
-    state: Literal["granted", "held", "measured"]
+    `full`: recorded and claimed trials make up the budget. `behind`: there are records that the asker has not read.
+    """
+
+    state: Literal["granted", "held", "measured", "full", "behind"]
     measurement_id: int | None = None
     holder: Owner | None = None
 
@@ -111,6 +134,15 @@ class ClaimAnswer:
     def granted(self) -> bool:
         """Whether the candidate is the caller's to evaluate."""
         return self.state == "granted"
+
+
+@dataclass(frozen=True)
+class StandingClaim:
+    """A candidate that somebody is at; `free` to be taken over where that somebody is dead or has not been heard of."""
+
+    candidate: Candidate
+    owner: Owner
+    free: bool
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Taking back an `ok`: a candidate that was right where it was tried, and turned out to be wrong elsewhere."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from sqlalchemy import select
@@ -27,13 +28,27 @@ def reject(session: Session, measurement_id: int, message: str) -> None:
         changed = replace(measurement, outcome=Outcome.WRONG_RESULT, message=message, timing=None)
         record.detail, record.outcome, record.kind, record.ms = changed.to_json(), changed.outcome, None, None
     session.flush()
-    for winner in session.scalars(select(Winner).where(Winner.measurement_id.in_([record.id for record in wrong]))):
-        others = session.scalars(select(MeasurementRow).where(*place, ok, MeasurementRow.kind == winner.kind)).all()
+    replace_winners(session, [record.id for record in wrong])
+
+
+def replace_winners(session: Session, ids: Collection[int]) -> tuple[int, int]:
+    """Where one of these records is a winner let the best of the others win; how many were replaced, and had none."""
+    replaced = gone = 0
+    going = set(ids)
+    for winner in session.scalars(select(Winner)).unique().all():
+        if winner.measurement_id not in going:
+            continue
+        place = (MeasurementRow.problem_id == winner.problem_id, MeasurementRow.device_id == winner.device_id)
+        same = (*place, MeasurementRow.outcome == Outcome.OK, MeasurementRow.kind == winner.kind)
+        others = [row for row in session.scalars(select(MeasurementRow).where(*same)) if row.id not in going]
         if others:
             winner.measurement_id, winner.updated_at = min(others, key=_rank).id, now()
+            replaced += 1
         else:
             session.delete(winner)
+            gone += 1
     session.flush()
+    return replaced, gone
 
 
 def _rank(row: MeasurementRow) -> tuple[int, bool, float]:

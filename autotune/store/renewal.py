@@ -9,8 +9,21 @@ from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, Version
 from autotune.core.outcome import Outcome
 from autotune.store import recording
-from autotune.store.rows import candidate_row, now
+from autotune.store.json_lines import Line
+from autotune.store.rows import candidate_row, now, to_record
 from autotune.store.tables import MeasurementRow, Winner
+
+
+def renew_line(session: Session, measurement_id: int, line: Line) -> bool:
+    """What `Store.renew_winner` does."""
+    code = line.measurement.machine_code
+    record = to_record(session.get_one(MeasurementRow, measurement_id))
+    if record.measurement.machine_code is None and code is not None:
+        adopt(session, measurement_id, code)
+    if record.candidate == line.candidate:
+        return True
+    later = Version(line.candidate.template_hash, line.source_hash)
+    return renew(session, measurement_id, line.candidate, later) is not None
 
 
 def adopt(session: Session, measurement_id: int, machine_code: str) -> None:

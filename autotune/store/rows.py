@@ -8,10 +8,12 @@ from sqlalchemy.orm import Session
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import Measurement
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
-from autotune.gpus.identity import DeviceIdentity, DeviceKind
+from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
+from autotune.store.soundness import fault, readable, unsound, unsound_winner
 from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
 
 
@@ -73,7 +75,7 @@ def candidate_row(session: Session, op: str, candidate: Candidate) -> CandidateR
 
 def to_identity(row: Device) -> DeviceIdentity:
     """A row's device."""
-    return DeviceIdentity(cast(DeviceKind, row.kind), DeviceSpec(**row.spec))
+    return DeviceIdentity(row.kind, DeviceSpec(**row.spec))
 
 
 def to_problem(row: ProblemRow) -> Problem:
@@ -87,7 +89,11 @@ def to_candidate(row: CandidateRow) -> Candidate:
 
 
 def to_record(row: MeasurementRow) -> StoredMeasurement:
-    """A row's measurement with what it belongs to."""
+    """A row's measurement with what it belongs to.
+
+    Raises:
+        StoreError: it says what no trial can have found.
+    """
     return StoredMeasurement(
         id=row.id,
         device=row.device.name,
@@ -98,13 +104,37 @@ def to_record(row: MeasurementRow) -> StoredMeasurement:
         search_id=row.search_id,
         package_version=row.package_version,
         created_at=row.created_at,
-        measurement=Measurement.from_json(row.detail),
+        measurement=_measurement(row),
     )
 
 
+def _measurement(row: MeasurementRow) -> Measurement:
+    with readable(row.id):
+        measurement = Measurement.from_json(row.detail)
+    timing = measurement.timing
+    found = (measurement.outcome.value, measurement.ms, None if timing is None else timing.kind)
+    why = fault(measurement)
+    if not why and found != (row.outcome, row.ms, row.kind):
+        why = f"its columns say {row.outcome} {row.ms} {row.kind}, its details {' '.join(map(str, found))}"
+    if why:
+        raise unsound(row.id, why)
+    return measurement
+
+
 def to_winner(row: Winner) -> StoredWinner:
-    """A row's winner."""
-    return StoredWinner(to_record(row.measurement), row.updated_at)
+    """A row's winner.
+
+    Raises:
+        StoreError: its record is not there, is not ok, or is of something else; or see `to_record`.
+    """
+    found = cast(MeasurementRow | None, row.measurement)
+    if found is None:
+        raise unsound_winner(row.measurement_id, "which is not there")
+    if found.outcome != Outcome.OK:
+        raise unsound_winner(found.id, f"whose outcome is {found.outcome}")
+    if (found.problem_id, found.device_id, found.kind) != (row.problem_id, row.device_id, row.kind):
+        raise unsound_winner(found.id, "which is of another problem, device or kind of time")
+    return StoredWinner(to_record(found), row.updated_at)
 
 
 def to_search(session: Session, row: SearchRow, *, resumed: bool = False) -> StoredSearch:

@@ -1,8 +1,10 @@
 """Which schema version this package works with. Light: needs no SQLAlchemy."""
 
+import shlex
+
 from autotune.core.errors import StoreError
 
-HEAD = "0002"
+HEAD = "0003"
 """Newest migration in `db/migrations/versions`; kept here so that opening a database need not load Alembic."""
 
 VERSION_TABLE = "autotune_version"
@@ -24,7 +26,7 @@ def check_version(version: str | None, where: str) -> None:
     if number < int(HEAD):
         raise StoreError(
             f"the database {where} has schema version {version}, older than {HEAD}: "
-            f"run `autotune db upgrade --db {where}`"
+            f"run `autotune db upgrade --db {shlex.quote(where)}`"
         )
 
 

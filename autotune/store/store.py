@@ -1,55 +1,62 @@
 """The store: every measurement and every winner behind one object. Each method is one committed transaction."""
 
-import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import StoreError
-from autotune.core.measurement import Measurement, TimingKind, Version
+from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
-from autotune.store import claims, queries, recording, rejecting, renewal
+from autotune.store import claims, forgetting, queries, recording, rejecting, renewal, searches
 from autotune.store.connections import reading, writing
+from autotune.store.forgetting import Forgotten
 from autotune.store.json_lines import Line
 from autotune.store.location import shown
 from autotune.store.opening import open_engine
-from autotune.store.plain import dumps
+from autotune.store.patience import PATIENCE, Patience, persistent
 from autotune.store.records import (
     ClaimAnswer,
     DeviceSummary,
     Owner,
     ProblemSummary,
     SearchState,
+    SearchSummary,
     Stage,
+    StandingClaim,
     StoredMeasurement,
     StoredSearch,
     StoredWinner,
 )
-from autotune.store.rows import device_row, now, problem_row, to_record, to_search
+from autotune.store.rows import to_record
 from autotune.store.schema import ensure_schema
-from autotune.store.tables import MeasurementRow, SearchRow
+from autotune.store.tables import MeasurementRow
 
 _PAGE = 500
+_HARDLY_S = 1.0
+
+Result = TypeVar("Result")
 
 
-def open_store(url: str | Path | None = None, *, create: bool = True) -> "Store":
+def open_store(url: str | Path | None = None, *, create: bool = True, patience: Patience = PATIENCE) -> "Store":
     """Open a database given as path or SQLAlchemy URL; None means `AUTOTUNE_DB`, else the user's data folder.
 
-    A missing or empty database is made when `create`; two processes that start at once make one.
+    A missing or empty database is made when `create`; two processes that start at once make one. `patience`: with a
+    server, once it has answered; one that does not answer at first is not waited for.
 
     Raises:
         UsageError: a malformed or unsupported URL.
         StoreError: missing without `create`, of another schema version, damaged, not ours, or not accessible.
     """
-    engine = open_engine(url, create=create)
+    engine = open_engine(url, create=create, patience=patience)
     ensure_schema(engine, create=create)
     return Store(engine)
 
@@ -77,6 +84,35 @@ class Store:
     ) -> None:
         self.close()
 
+    def transact(self, do: Callable[[Session], Result], limit_s: float | None = None) -> Result:
+        """Do something in a transaction that is the only writing one; once more where a server was away over it.
+
+        `do` must be something that may be done twice: a commit may have arrived though its answer did not. `limit_s`:
+        how long a server that is away is asked again, by default as long as the store's patience goes.
+
+        Raises:
+            StoreError: the database cannot be written.
+        """
+
+        def transaction() -> Result:
+            with self.write() as session:
+                return do(session)
+
+        return persistent(self._engine, transaction, limit_s)
+
+    def look(self, do: Callable[[Session], Result]) -> Result:
+        """Read in a transaction; once more where a server was away over it.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+
+        def transaction() -> Result:
+            with self.read() as session:
+                return do(session)
+
+        return persistent(self._engine, transaction)
+
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session that is the only writing one, committed at the end of the block."""
@@ -103,25 +139,12 @@ class Store:
             settings: JSON data that identifies the search: families with their hashes, sampler, seed.
             budget: JSON data that may differ from run to run: trials, timeout.
         """
-        key = search_key(identity, problem, settings)
-        with self.write() as session:
-            row = session.scalars(select(SearchRow).where(SearchRow.key == key)).one_or_none()
-            resumed = row is not None
-            if row is None:
-                row = SearchRow(key=key, settings=dict(settings), created_at=now())
-                row.device_id, row.problem_id = device_row(session, identity).id, problem_row(session, problem).id
-                session.add(row)
-            row.budget, row.state, row.updated_at = dict(budget), "running", now()
-            session.flush()
-            return to_search(session, row, resumed=resumed)
+        return self.transact(lambda session: searches.start(session, identity, problem, settings, budget))
 
     def end_search(self, search_id: int, state: SearchState) -> None:
         """Note how a search stands: `finished` or `interrupted`."""
-        with self.write() as session:
-            row = session.get(SearchRow, search_id)
-            if row is None:
-                raise StoreError(f"there is no search {search_id} in {self.location}")
-            row.state, row.updated_at = state, now()
+        if not self.transact(lambda session: searches.end(session, search_id, state)):
+            raise StoreError(f"there is no search {search_id} in {self.location}")
 
     # --- measurements
 
@@ -146,14 +169,12 @@ class Store:
             StoreError: `ok` without a time, a time that is not positive and finite, or the database's refusal.
         """
         trial = recording.Trial(identity, problem, candidate, source_hash, measurement, search_id, stage)
-        with self.write() as session:
-            return recording.write(session, trial)
+        return self.transact(lambda session: recording.write(session, trial))
 
     def measurement(self, measurement_id: int) -> StoredMeasurement | None:
         """One record by its id."""
-        with self.read() as session:
-            row = session.get(MeasurementRow, measurement_id)
-            return None if row is None else to_record(row)
+        row = self.look(lambda session: session.get(MeasurementRow, measurement_id))
+        return None if row is None else to_record(row)
 
     def measurements(
         self,
@@ -162,7 +183,7 @@ class Store:
         *,
         after_id: int = 0,
         search_id: int | None = None,
-        driver: str | None = None,
+        driver: str | Sequence[str] | None = None,
         compiler: str | None = None,
         outcome: Outcome | None = None,
         stage: Stage | None = "trial",
@@ -177,8 +198,7 @@ class Store:
             "driver": driver, "compiler": compiler, "outcome": outcome, "stage": stage,
         }  # fmt: skip
         while True:
-            with self.read() as session:
-                records = queries.page(session, where, after_id=after_id, limit=_PAGE)
+            records = self.look(partial(queries.page, where=where, after_id=after_id, limit=_PAGE))
             yield from records
             if len(records) < _PAGE:
                 return
@@ -192,23 +212,27 @@ class Store:
         template: str | None = None,
         outcome: Outcome | None = None,
         source_hash: str | None = None,
+        problems: Sequence[str] | None = None,
         limit: int = 50,
         fastest: bool = False,
     ) -> list[StoredMeasurement]:
-        """The newest records, newest first; or the fastest of those with a time, fastest first."""
-        where = {"op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash}
-        with self.read() as session:
-            return (queries.fastest if fastest else queries.newest)(session, where, limit)
+        """The newest records, newest first; or the fastest of those with a time, fastest first.
+
+        `problems`: of these alone, by their keys.
+        """
+        where = {
+            "op": op, "device": device, "template": template, "outcome": outcome, "source_hash": source_hash,
+            "problems": problems,
+        }  # fmt: skip
+        return self.look(lambda session: (queries.fastest if fastest else queries.newest)(session, where, limit))
 
     def history(self, measurement_id: int) -> list[StoredMeasurement]:
         """Every record of the same configuration, problem and device, over drivers and versions of the template."""
-        with self.read() as session:
-            return list(queries.same_candidate(session, measurement_id))
+        return self.look(lambda session: list(queries.same_candidate(session, measurement_id)))
 
     def improvements(self, problem: Problem, device: str, kind: TimingKind) -> list[StoredMeasurement]:
         """The ok trials that were the fastest so far when they ended, oldest first."""
-        with self.read() as session:
-            return queries.improvements(session, problem, device, kind)
+        return self.look(lambda session: queries.improvements(session, problem, device, kind))
 
     # --- claims
 
@@ -216,48 +240,34 @@ class Store:
         self,
         identity: DeviceIdentity,
         problem: Problem,
-        candidate: Candidate,
+        candidate: Candidate | None,
         owner: Owner,
-        *,
-        source_hash: str | None = None,
-        driver: str | None = None,
-        compiler: str | None = None,
+        terms: claims.Terms = claims.Terms(),  # noqa: B008 - it cannot change
     ) -> ClaimAnswer:
-        """Ask to evaluate a candidate: `granted`, `held` by another owner, or `measured` already.
+        """Ask to evaluate a candidate, or with None to name the winner; `owner`: `Owner.here()`, once a search.
 
-        Args:
-            identity: the device.
-            problem: what is tuned.
-            candidate: what to evaluate.
-            owner: who asks; `Owner.here()` once a process.
-            source_hash: with `driver` and `compiler`, which trials count as measured; None means any.
-            driver: as above.
-            compiler: as above.
-
-        A claim ends with `record`, `release`, or when it is stale: no heartbeat for `claims.STALE_SECONDS`, or
-        its process on this host is gone.
+        A claim ends with `record`, `release`, or when nobody renews it: then, or where its process is known to be
+        gone, it goes to the next who asks.
         """
-        given = {"source_hash": source_hash, "driver": driver, "compiler": compiler}
-        versions = {name: value for name, value in given.items() if value is not None}
-        with self.write() as session:
-            return claims.claim(session, identity, problem, candidate, owner, versions)
+        return self.transact(lambda session: claims.claim(session, identity, problem, candidate, owner, terms))
 
-    def heartbeat(self, owner: Owner) -> int:
-        """Keep an owner's claims alive (every 10 to 30 s); returns how many it has."""
-        with self.write() as session:
-            return claims.heartbeat(session, owner)
+    def standing_claims(self, identity: DeviceIdentity, problem: Problem, asker: Owner) -> list[StandingClaim]:
+        """All claims on candidates for a problem on a device."""
+        return self.look(lambda session: claims.standing(session, identity, problem, asker))
+
+    def heartbeat(self, owner: Owner, lease_s: float = claims.LEASE_S) -> int:
+        """Renew an owner's claims; returns how many it has. A server that is away is hardly waited for."""
+        return self.transact(lambda session: claims.heartbeat(session, owner, lease_s), limit_s=_HARDLY_S)
 
     def release(self, owner: Owner) -> int:
-        """Give up all of an owner's claims; returns how many there were."""
-        with self.write() as session:
-            return claims.release(session, owner)
+        """Give up all of an owner's claims; returns how many there were. A server that is away is hardly waited for."""
+        return self.transact(lambda session: claims.release(session, owner), limit_s=_HARDLY_S)
 
     # --- winners and lists
 
     def winner(self, problem: Problem, device_name: str, kind: TimingKind | None = None) -> StoredWinner | None:
         """The winner of a problem on a device; a measured one first when `kind` is None."""
-        with self.read() as session:
-            return queries.winner(session, problem, device_name, kind)
+        return self.look(lambda session: queries.winner(session, problem, device_name, kind))
 
     def name_winner(self, measurement_id: int, *, spills: bool = True) -> bool:
         """Make a finalist the winner of its problem, device and kind (measured or estimated).
@@ -269,13 +279,21 @@ class Store:
         Raises:
             StoreError: no such measurement, or not an ok one.
         """
-        with self.write() as session:
-            return recording.name(session, measurement_id, spills=spills)
+        return self.transact(lambda session: recording.name(session, measurement_id, spills=spills))
 
     def reject(self, measurement_id: int, message: str) -> None:
         """Make a candidate's ok records wrong results, and let the best of the others win where it was the winner."""
-        with self.write() as session:
-            rejecting.reject(session, measurement_id, message)
+        self.transact(lambda session: rejecting.reject(session, measurement_id, message))
+
+    def forget(self, where: Mapping[str, Any], ids: Sequence[int] = (), *, dry: bool = False) -> Forgotten:
+        """Delete records, of trials and of finals; the best of those that are left wins where a winner was among them.
+
+        Args:
+            where: which: values, or lists of them, of `op`, `problem` (key), `device` (name), `template`, `outcome`.
+            ids: of these only.
+            dry: change nothing, say what would be deleted.
+        """
+        return self.transact(lambda session: forgetting.forget(session, where, ids, dry=dry))
 
     def renew_winner(self, measurement_id: int, line: Line) -> bool:
         """Record what a re-check found of a winner: its machine code, or a later text of its family that gives it, too.
@@ -285,34 +303,21 @@ class Store:
         Raises:
             StoreError: the database's refusal.
         """
-        code = line.measurement.machine_code
-        with self.write() as session:
-            record = to_record(session.get_one(MeasurementRow, measurement_id))
-            if record.measurement.machine_code is None and code is not None:
-                renewal.adopt(session, measurement_id, code)
-            if record.candidate == line.candidate:
-                return True
-            later = Version(line.candidate.template_hash, line.source_hash)
-            return renewal.renew(session, measurement_id, line.candidate, later) is not None
+        return self.transact(lambda session: renewal.renew_line(session, measurement_id, line))
 
     def winners(
         self, *, op: str | None = None, device: str | None = None, kind: TimingKind | None = None
     ) -> list[StoredWinner]:
         """All winners, by device and problem."""
-        with self.read() as session:
-            return queries.winners(session, op, device, kind)
+        return self.look(lambda session: queries.winners(session, op, device, kind))
 
     def problems(self, *, op: str | None = None) -> list[ProblemSummary]:
         """Every problem on every device it was tried on."""
-        with self.read() as session:
-            return queries.problems(session, op)
+        return self.look(lambda session: queries.problems(session, op))
+
+    def searches(self) -> list[SearchSummary]:
+        """Every search, oldest first, with what it came to."""
+        return self.look(queries.searches)
 
     def devices(self) -> list[DeviceSummary]:
-        with self.read() as session:
-            return queries.devices(session)
-
-
-def search_key(identity: DeviceIdentity, problem: Problem, settings: Mapping[str, Any]) -> str:
-    """The identity of a search: a hash over device, problem and settings, whatever the order of the latter."""
-    items = sorted((name, dumps(value)) for name, value in settings.items())
-    return hashlib.sha256(dumps([identity.name, problem.key, items]).encode()).hexdigest()[:32]
+        return self.look(queries.devices)

@@ -6,7 +6,18 @@ The tables themselves are made by the migrations in `db/migrations`; a test comp
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Float, ForeignKey, Index, Integer, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from autotune.store.types import PlainJson, UtcTime
@@ -132,7 +143,11 @@ class MeasurementRow(Base):
 
 
 class Claim(Base):
-    """A candidate being evaluated right now, so that no other worker starts it. Stale without a heartbeat."""
+    """A candidate being evaluated right now, so that no other worker starts it; void once it has expired.
+
+    Without a candidate: the winner is being named. `place` and `started` tell the owner's process from others of its
+    number (`autotune.core.whereabouts`).
+    """
 
     __tablename__ = "claim"
     __table_args__ = (UniqueConstraint("problem_id", "device_id", "candidate_id"), Index(None, "owner"))
@@ -140,11 +155,13 @@ class Claim(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
-    candidate_id: Mapped[int] = mapped_column(ForeignKey("candidate.id"))
+    candidate_id: Mapped[int | None] = mapped_column(ForeignKey("candidate.id"))
     owner: Mapped[str] = mapped_column(String(64))
     host: Mapped[str]
     pid: Mapped[int] = mapped_column(Integer)
-    heartbeat: Mapped[float] = mapped_column(Float)  # seconds since the epoch
+    place: Mapped[str]
+    started: Mapped[int] = mapped_column(BigInteger)
+    expires: Mapped[float] = mapped_column(Float)  # seconds since the epoch, by the server's clock
 
 
 class Winner(Base):
@@ -160,4 +177,5 @@ class Winner(Base):
     measurement_id: Mapped[int] = mapped_column(ForeignKey("measurement.id"), index=True)
     updated_at: Mapped[datetime]
 
-    measurement: Mapped[MeasurementRow] = relationship(lazy="joined", innerjoin=True)
+    # Outer: a winner whose record is gone from an edited database is to be noticed, not left out.
+    measurement: Mapped[MeasurementRow] = relationship(lazy="joined", innerjoin=False)

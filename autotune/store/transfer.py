@@ -1,8 +1,9 @@
 """Export and import of a store's records."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import select
@@ -16,6 +17,9 @@ from autotune.store.records import StoredMeasurement
 from autotune.store.rows import candidate_row, device_row, problem_row, to_identity
 from autotune.store.store import Store
 from autotune.store.tables import Device, MeasurementRow
+
+PIECE = 500
+"""Records that an import commits at a time: a second or two, in which nobody else writes."""
 
 
 @dataclass
@@ -52,7 +56,7 @@ def export_file(
 
 
 def import_file(store: Store, path: Path) -> ImportReport:
-    """Add a file's records to a store: all of them, or none if a line is not sound. A second time adds nothing.
+    """Add a file's records to a store, as `import_lines` does; none of them if any line is not sound.
 
     Raises:
         UsageError: the file cannot be read, or a line is not sound; the message has its number.
@@ -61,12 +65,32 @@ def import_file(store: Store, path: Path) -> ImportReport:
 
 
 def import_lines(store: Store, lines: Iterable[Line]) -> ImportReport:
-    """Add records to a store, in one transaction."""
-    with store.write() as session:
-        importer = _Importer(session)
-        for line in lines:
-            importer.add(line)
-    return importer.report
+    """Add records to a store. A second time adds nothing.
+
+    They are committed in pieces of `PIECE`, in order, so that running searches need not wait for all of a large file:
+    each piece is added whole or not at all, and an import that was interrupted is finished by repeating it.
+    """
+    report, ours = ImportReport(), set[int]()
+    for piece in _pieces(lines):
+        added = store.transact(partial(_import, piece, ours))
+        ours |= added.ids
+        report.added += added.report.added
+        report.known += added.report.known
+        report.winners += added.report.winners
+    return report
+
+
+def _pieces(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    rest = iter(lines)
+    while piece := list(islice(rest, PIECE)):
+        yield piece
+
+
+def _import(lines: Iterable[Line], ours: Collection[int], session: Session) -> "_Importer":
+    importer = _Importer(session, ours)
+    for line in lines:
+        importer.add(line)
+    return importer
 
 
 def line_of(record: StoredMeasurement, identity: DeviceIdentity) -> Line:
@@ -87,19 +111,23 @@ class Identities(dict[str, DeviceIdentity]):
         return found[name]
 
     def _read(self) -> dict[str, DeviceIdentity]:
-        with self._store.read() as session:
-            return {row.name: to_identity(row) for row in session.scalars(select(Device))}
+        rows = self._store.look(lambda session: session.scalars(select(Device)).all())
+        return {row.name: to_identity(row) for row in rows}
 
 
 class _Importer:
-    """Adds lines within one transaction; keeps the rows that many lines share."""
+    """Adds lines within one transaction; keeps the rows that many lines share.
 
-    def __init__(self, session: Session) -> None:
+    `ours`: ids of the records that the file's earlier lines are. `ids`: those of the lines added here.
+    """
+
+    def __init__(self, session: Session, ours: Collection[int]) -> None:
         self._session = session
         self._devices = cache(partial(device_row, session))
         self._problems = cache(partial(problem_row, session))
         self._candidates = cache(partial(candidate_row, session))
-        self._added: set[int] = set()
+        self._ours = ours
+        self.ids: set[int] = set()
         self.report = ImportReport()
 
     def add(self, line: Line) -> None:
@@ -109,19 +137,24 @@ class _Importer:
             self._session.add(row)
             self._session.flush()
             recording.contend(self._session, row)
-            self._added.add(row.id)
             self.report.added += 1
         else:
             self.report.known += 1
+        self.ids.add(standing or row.id)
         if line.is_winner and recording.name(self._session, standing or row.id, spills=self._spills(line, row)):
             self.report.winners += 1
 
     def _spills(self, line: Line, row: MeasurementRow) -> bool:
         """Whether a winner that spills may stand before this one.
 
-        Not one of the same import: where it comes from it was passed over, though it was known.
+        Not one that came with the same file, now or before: it was known where the file was written, and passed over.
         """
-        return line.measurement.spills or recording.standing_id(self._session, row) not in self._added
+        if line.measurement.spills:
+            return True
+        standing = recording.standing_id(self._session, row)
+        if standing is None or (standing not in self._ours and standing not in self.ids):
+            return True
+        return self._session.get_one(MeasurementRow, standing).search_id is not None
 
     def _row(self, line: Line) -> MeasurementRow:
         trial = recording.Trial(

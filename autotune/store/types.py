@@ -7,6 +7,7 @@ from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 
 from autotune.store.plain import dumps, loads
+from autotune.store.soundness import readable
 
 
 class PlainJson(TypeDecorator[Any]):
@@ -19,7 +20,10 @@ class PlainJson(TypeDecorator[Any]):
         return None if value is None else dumps(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002
-        return None if value is None else loads(value)
+        if value is None:
+            return None
+        with readable("of the database"):
+            return loads(value)
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -32,4 +36,7 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else value.astimezone(UTC).isoformat(timespec="microseconds")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return None if value is None else datetime.fromisoformat(value)
+        if value is None:
+            return None
+        with readable("of the database"):
+            return datetime.fromisoformat(value)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.compilers.cache import SOURCE_NAME
 from autotune.core.plan import Dim3, Launch, LaunchPlan
 from autotune.emulator.library import Failure
+from autotune.families.source import SOURCE_NAME
 from autotune.trace.observed import Finding, FindingKind, Party, Place
 from autotune.trace.source_lines import Lines, call_site
 from autotune.trace.statics import SharedVariable, shared_variables

@@ -23,15 +23,19 @@ Operation = Literal[
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the rendered source, and where the code lies that is inlined there: `common/tile.cuh:33`."""
+    """A line of the rendered source, and where the code lies that is inlined there: `common/tile.cuh:33`.
+
+    `origin` is the line's place in the template, `softmax.cu.j2:57`, where that has been looked up.
+    """
 
     line: int  # of kernel.cu; 0: unknown
     inner: str = ""  # empty: the line itself
+    origin: str = ""
 
     def __str__(self) -> str:
         if not self.line:
             return self.inner or "line unknown"
-        return f"line {self.line}" + (f" ({self.inner})" if self.inner else "")
+        return (self.origin or f"line {self.line}") + (f" ({self.inner})" if self.inner else "")
 
 
 @dataclass(frozen=True)

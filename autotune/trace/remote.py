@@ -1,6 +1,5 @@
 """A process that traces, since a faulty kernel may hang it or tear it down."""
 
-import os
 import signal
 import threading
 from multiprocessing.connection import Connection
@@ -9,6 +8,7 @@ from types import TracebackType
 from autotune.core.blas import ONE_THREAD
 from autotune.core.channel import LOST, start_module
 from autotune.core.child import Child
+from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError, BuildError, LaunchError
 from autotune.trace.task import Traced, TraceTask
 
@@ -89,7 +89,7 @@ class TracingProcess:
                     raise BuildError("the tracing was stopped")
                 try:
                     self._process, self._connection = start_module(
-                        "autotune.trace.remote_main", environment={**ONE_THREAD, **os.environ}
+                        "autotune.trace.remote_main", environment={**ONE_THREAD, **part_of_environment()}
                     )
                 except OSError as error:
                     raise BuildError(f"the process that traces cannot be started: {error}") from error

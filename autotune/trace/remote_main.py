@@ -5,14 +5,18 @@ stderr. `autotune.trace.remote` is the parent's side.
 """
 
 import ctypes
+import warnings
 
 from autotune.core.channel import LOST, open_channel
-from autotune.core.errors import AutotuneError, LaunchError
+from autotune.core.confinement import confine
+from autotune.core.errors import AutotuneError, LaunchError, SharedCacheWarning
 from autotune.trace.task import Traced, TraceTask, run_task
 
 
 def main() -> None:
     """Entry point of the process."""
+    warnings.simplefilter("ignore", SharedCacheWarning)  # who asks has said so
+    confine(memory=False)  # marks of what was written are mapped for all of a buffer, and mostly never touched
     try:
         connection = open_channel()
         while True:

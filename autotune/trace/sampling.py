@@ -12,7 +12,7 @@ def sample_blocks(grid: Dim3, most: int | None) -> tuple[int, ...]:
     total = grid[0] * grid[1] * grid[2]
     if most is None or total <= most:
         return tuple(range(total))
-    axes = [_ends_and_middle(size) for size in grid]
+    axes = [list(dict.fromkeys((0, size - 1, size // 2))) for size in grid]
     corners = [(x, y, z) for z in axes[2] for y in axes[1] for x in axes[0]]
     corners.sort(key=lambda place: sum(0 < i < size - 1 for i, size in zip(place, grid, strict=True)))
     longest = max(range(3), key=lambda axis: grid[axis])
@@ -21,7 +21,3 @@ def sample_blocks(grid: Dim3, most: int | None) -> tuple[int, ...]:
     chosen += [[end if axis == longest else size // 2 for axis, size in enumerate(grid)] for end in ends]
     numbers = [x + grid[0] * (y + grid[1] * z) for x, y, z in (*chosen, *corners)]
     return tuple(sorted(list(dict.fromkeys(numbers))[:most]))
-
-
-def _ends_and_middle(size: int) -> list[int]:
-    return list(dict.fromkeys((0, size - 1, size // 2)))

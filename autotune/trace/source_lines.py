@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from autotune.compilers.cache import SOURCE_NAME
+from autotune.families.source import SOURCE_NAME
 from autotune.trace.binutils import ask_binutils
 from autotune.trace.observed import Place
 

@@ -16,11 +16,12 @@ from autotune.families.op_ref import OpRef
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.template import Template, load_template
+from autotune.families.template_lines import CompilesAs, TemplateLines, template_lines
 from autotune.families.unreferenced import resolve
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.expected import make_inputs, storage_images
 from autotune.ops.op import Op
-from autotune.trace.observed import Trace
+from autotune.trace.observed import Finding, Place, Trace
 from autotune.trace.tracing import SAMPLED_BLOCKS, trace_plan
 
 
@@ -66,15 +67,34 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
         LaunchError: the run could not even begin.
     """
     op = resolve(task.op)
-    source = render(_template(task.template), task.problem, dict(task.config), task.spec)
-    artifact = build_emulator(source, cache or BuildCache(), traced=True, arch=task.spec.arch)
+    template = _template(task.template)
+    source = render(template, task.problem, dict(task.config), task.spec)
+    builds = cache or BuildCache()
+    with CompilesAs(template, source, task.spec):
+        artifact = build_emulator(source, builds, traced=True, arch=task.spec.arch)
     tensors, plan = op.tensors(task.problem), source.plan
     twin = task.placement and make_twin(plan, tensors, task.placement)
     if twin:
         tensors, plan = twin.tensors, twin.plan
     images = storage_images(tensors, _inputs(op, task.problem, task.seed, task.hard))
     trace = trace_plan(artifact, plan, images, tensors, blocks=task.blocks, threads=task.threads)
+    builds.give_back(artifact)
+    if trace.findings:
+        lines = template_lines(template, source, task.spec)
+        trace = replace(trace, findings=tuple(_in_template(finding, lines) for finding in trace.findings))
     return Traced(source, trace)
+
+
+def _in_template(finding: Finding, lines: TemplateLines) -> Finding:
+    """A finding that speaks of the template's lines."""
+    other = finding.other and replace(finding.other, place=_place(finding.other.place, lines))
+    detail = lines.translated(finding.detail)
+    return replace(finding, place=_place(finding.place, lines), other=other, detail=detail)
+
+
+def _place(place: Place, lines: TemplateLines) -> Place:
+    line = lines(place.line)
+    return replace(place, origin=f"{lines.name}:{line}") if line else place
 
 
 @lru_cache(maxsize=16)

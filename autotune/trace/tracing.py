@@ -83,10 +83,13 @@ class _Run:
     ) -> None:
         self._plan = plan
         self._artifact = artifact
-        self._memory = {buffer.name: _filled(buffer, images.get(buffer.name)) for buffer in plan.buffers}
+        begin = {**images, **{name: images[before] for name, before in plan.restores if before in images}}
+        self._memory = {buffer.name: _filled(buffer, begin.get(buffer.name)) for buffer in plan.buffers}
         self._covered = {buffer.name: _covered(buffer, tensors) for buffer in plan.buffers}
         self._lines = Lines(artifact.path)
         self.loaded = TracedLibrary(artifact.path, [self._place(buffer) for buffer in plan.buffers])
+        for name, _ in plan.restores:
+            self._set_written(name)
 
     def trace(self, blocks: int | None, threads: int, arithmetic: bool, started: float) -> Trace:
         kernels: list[KernelTrace] = []
@@ -94,7 +97,8 @@ class _Run:
         truncated = 0
         for step in self._plan.steps:
             if isinstance(step, Zero):
-                self._zero(step.buffer)
+                self._memory[step.buffer].fill(0)
+                self._set_written(step.buffer)
                 continue
             sampled = sample_blocks(step.grid, blocks)
             failure = self._launch(step, sampled, threads)
@@ -114,15 +118,14 @@ class _Run:
         address = self._memory[buffer.name].address
         return RawPlace(address, buffer.nbytes, MARGIN, start, DTYPES[buffer.dtype].size, buffer.role == "input")
 
-    def _zero(self, name: str) -> None:
-        self._memory[name].fill(0)
+    def _set_written(self, name: str) -> None:
         self.loaded.set_written([buffer.name for buffer in self._plan.buffers].index(name))
 
     def _launch(self, step: Launch, sampled: Sequence[int], threads: int) -> Failure | None:
         self.loaded.sample(sampled)
         addresses = {name: memory.address for name, memory in self._memory.items()}
         arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        return self.loaded.launch(step.kernel, step.grid, step.block, step.smem, arguments, threads)
+        return self.loaded.launch(step, arguments, threads)
 
     def _counters(self, step: Launch, index: int, sampled: tuple[int, ...], arithmetic: bool) -> KernelTrace:
         stats, totals = self.loaded.stats(), self.loaded.totals()

@@ -1,22 +1,17 @@
-"""From what a user asks for to an op, a problem, families and a device."""
+"""From what a user asks for to an op, a problem and families."""
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.core import settings
-from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, UsageError
+from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.devices.factory import CpuOpener, CudaOpener, DeviceOpener
 from autotune.families.catalogue import of_full_precision
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
-from autotune.gpus.identity import parse_device
-from autotune.gpus.known import gpu
-from autotune.gpus.present import present_gpu
+from autotune.families.user_functions import Named
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.op import Op
 from autotune.tuning.joint_space import Families, Family
@@ -40,15 +35,17 @@ class Subject:
 
 
 def choose_subject(
-    op: str | None, templates: Sequence[str] = (), reference: str | None = None, *, full_precision: bool = False
-) -> Subject:
+    op: str | None, templates: Sequence[str] = (), reference: Named | None = None, *, inputs: Named | None = None,
+    full_precision: bool = False,
+) -> Subject:  # fmt: skip
     """The op and its families; a template given as a file may bring an op of its own.
 
     Args:
         op: its name; None takes that of the first template file.
         templates: names of built-in families, or paths of `.cu.j2` files; by default the built-in families that are
             not historical.
-        reference: `module:function`, the CPU reference of a user's own op.
+        reference: the CPU reference of a user's own op, where its template does not name it.
+        inputs: the function that makes its inputs, likewise.
         full_precision: only families whose products are those of the dtype's elements.
 
     Raises:
@@ -62,9 +59,10 @@ def choose_subject(
         raise UsageError("nothing to search for: give --op, or --template with a file of your own")
     if any(other != name for other in names):
         raise UsageError(f"op {name!r} was asked for, but a template given is for {', '.join(names)}")
-    if reference is not None and not files:
-        raise UsageError("--reference goes with a template file of your own: --template my.cu.j2")
-    source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference)
+    for option, function in (("--reference", reference), ("inputs", inputs)):
+        if function is not None and not files:
+            raise UsageError(f"{option} goes with a template file of your own: --template my.cu.j2")
+    source = OpRef(name, next(iter(files.values())).path.resolve() if files else None, reference, inputs)
     resolved = source.resolve()
     chosen = [files.get(text) or find_template(name, text) for text in templates] or _usual(name)
     chosen = list(of_full_precision(chosen)) if full_precision else chosen
@@ -73,22 +71,6 @@ def choose_subject(
 
 def _usual(op: str) -> list[Template]:
     return [template for template in builtin_templates(op) if not template.front.historical]
-
-
-def reference_name(reference: str | Callable[..., object] | None) -> str | None:
-    """`module:function` of a function given as such or already by that name.
-
-    Raises:
-        UsageError: the function has no name that another process could import.
-    """
-    if reference is None or isinstance(reference, str):
-        return reference
-    name = getattr(reference, "__qualname__", "")
-    if reference.__module__ == "__main__" or not name.isidentifier():
-        raise UsageError(
-            "the reference must be a function at the top of a module file, so that the worker can import it"
-        )
-    return f"{reference.__module__}:{name}"
 
 
 def choose_families(templates: Sequence[Template], problem: Problem, spec: DeviceSpec) -> Families:
@@ -110,48 +92,6 @@ def require_some(families: Families) -> None:
     if families.size == 0:
         why = "; ".join(f"{family.name}: {family.space.why_not(family.defaults)}" for family in families.empty)
         raise NoFeasibleConfiguration(f"no configuration passes the constraints: {why}")
-
-
-def choose_device(device: str | None, target: str | None) -> DeviceOpener:
-    """The device to search on: as asked, else `AUTOTUNE_DEVICE`, else the GPU that is here, else the emulator.
-
-    Args:
-        device: `cuda`, `cuda:1`, `cpu`, `cpu:h200` (as `cpu` with that target), or the name of the GPU that is here.
-        target: on `cpu`, the GPU to estimate for; default the GPU that is here, else `AUTOTUNE_TARGET` or h200.
-
-    Raises:
-        DeviceMissing: no such GPU here, or no PyCUDA.
-        UsageError: not a device's name.
-    """
-    wanted = device or settings.device()
-    if wanted is None:
-        wanted = "cuda" if target is None and present_gpu() is not None and _has_pycuda() else "cpu"
-    meant = parse_device(wanted)
-    if meant.kind == "replay":
-        raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")
-    if meant.kind == "cpu":
-        if None not in {meant.gpu, target}:
-            raise UsageError(f"--device {wanted} names the GPU to estimate for already: leave out --target {target}")
-        name, present = meant.gpu or target, present_gpu()
-        return CpuOpener(present if name is None and present is not None else gpu(name or settings.target()))
-    if target is not None:
-        raise UsageError(f"--target goes with --device cpu; on {wanted} times are measured, for that GPU itself")
-    present = present_gpu(meant.index)
-    if meant.gpu is not None:
-        name = gpu(meant.gpu).name
-        if present is None or name != present.name:
-            raise DeviceMissing(f"no {name} here; --device cpu --target {name} estimates for it")
-    if present is None:
-        raise DeviceMissing(
-            f"no NVIDIA GPU {meant.index} here; --device cpu uses the emulator, with estimates for --target"
-        )
-    if not _has_pycuda():
-        raise DeviceMissing("PyCUDA is not installed: pip install 'autotune[gpu]', or use --device cpu")
-    return CudaOpener(meant.index)
-
-
-def _has_pycuda() -> bool:
-    return importlib.util.find_spec("pycuda") is not None
 
 
 def _distinct(templates: Sequence[Template]) -> tuple[Template, ...]:

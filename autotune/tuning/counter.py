@@ -85,8 +85,9 @@ class EstimateRequest:
             CompileError: the traced build is refused.
             BuildError: the machinery failed.
         """
-        build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
+        traced = build_emulator(short_source(self.op, self.task), cache, traced=True, arch=self.task.spec.arch)
         counts = self.counter.count(self.task, self.op, self.whole)
+        cache.give_back(traced)
         try:
             schedules = schedules_of(self.cubin, self.whole, self.resources, counts, self.task.spec)
         except BuildError as error:  # nothing is built there: it is about this candidate's code

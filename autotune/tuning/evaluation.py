@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autotune.compilers.artifact import Artifact
 from autotune.core.candidate import Candidate
 from autotune.core.errors import FaultFound
 from autotune.core.measurement import KernelResources, Timing, Verification
@@ -31,11 +32,13 @@ class Job:
     """A candidate under way, and what is known about it so far."""
 
     source: KernelSource
+    again: bool = False  # it crashed or ran out of time before
     build_seconds: float = 0.0
     compiler: str = ""
     machine_code: str | None = None
     resources: tuple[KernelResources, ...] = ()
     cubin: Path | None = None
+    artifacts: list[Artifact] = field(default_factory=list)  # in use until it is done
     timing: Timing | None = None  # on the emulator: the estimate
     verification: Verification | None = None  # on the emulator: once it is known to be right
     fault: FaultFound | None = None  # what its traced run showed
@@ -60,7 +63,7 @@ class Task:
     @property
     def emulated(self) -> bool:
         """Whether kernels run on the emulator, and times are estimates."""
-        return self.identity.kind == "cpu"
+        return self.identity.estimates
 
     @property
     def executed(self) -> Problem:

@@ -9,7 +9,8 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.tuning.evaluator import Load
 
-Phase = Literal["searching", "finishing", "finalists", "examining", "done"]
+Phase = Literal["searching", "waiting", "finishing", "finalists", "examining", "done"]
+"""`waiting`: for other workers of the same search, which are at the rest of it."""
 
 
 @dataclass(frozen=True)

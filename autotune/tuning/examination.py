@@ -83,11 +83,14 @@ class Examiner:
         self._client.prepare(Prepare(self._task.op_source, problem, self._task.seed + place))
         template, spec = self._task.templates[candidate.template], self._task.identity.spec
         deterministic = traits_of(template, problem, candidate.config, spec).deterministic
+        evaluate = Evaluate(artifact, source.plan, None, deterministic, placements_of(place), far=place in _FAR)
         try:
-            asked = Evaluate(artifact, source.plan, None, deterministic, placements_of(place), far=place in _FAR)
-            reply = self._client.ask(asked, LIMIT_S)
-        except (WorkerTimeout, WorkerDied) as error:
-            return str(error)
+            reply = self._client.ask(evaluate, LIMIT_S)
+        except (WorkerTimeout, WorkerDied):  # as the machine may have had it
+            try:
+                reply = self._client.ask(evaluate, LIMIT_S)
+            except (WorkerTimeout, WorkerDied) as error:
+                return f"{error}, twice"
         assert isinstance(reply, Evaluated)
         return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
 

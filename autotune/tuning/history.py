@@ -1,20 +1,34 @@
 """The database as one search sees it: its problem, its device, its versions of the families."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from heapq import merge
+from functools import cached_property
 from typing import Protocol
 
 from autotune.core.candidate import Candidate
+from autotune.core.errors import DatabaseAway
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
+from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store import Store
+from autotune.store.claims import LEASE_S, LOOKS, Share, Terms
 from autotune.store.records import ClaimAnswer, Owner, StoredMeasurement
+from autotune.tuning.lease import Heartbeat
 
-_HEARTBEAT_S = 15.0
+_WAITING_LOOK_S = 1.0
+
+
+@dataclass(frozen=True)
+class Room:
+    """A budget of `limit` trials, of which `known` are made; claims on candidates that `counts` are to come."""
+
+    limit: int
+    known: int
+    counts: Callable[[Candidate], bool]
 
 
 class Log(Protocol):
@@ -23,14 +37,20 @@ class Log(Protocol):
     def news(self) -> Iterator[StoredMeasurement]:
         """Trials recorded since the last call."""
 
-    def claim(self, candidate: Candidate) -> ClaimAnswer:
-        """Ask to evaluate a candidate."""
+    def claim(self, candidate: Candidate, room: Room | None = None, *, again: bool = False) -> ClaimAnswer:
+        """Ask to evaluate a candidate, within a budget if there is one.
+
+        `again`: though it was tried once, if that is in doubt.
+        """
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
         """Record a trial; gives its id."""
 
-    def keep_alive(self) -> None:
-        """Called now and then."""
+    def others(self, *, waiting: bool) -> Mapping[Candidate, bool] | None:
+        """What others are at, and whether it may be taken over. Called often; None where it is too early to look again.
+
+        `waiting`: there is nothing else to do.
+        """
 
     def release(self) -> None:
         """Give up all claims."""
@@ -50,25 +70,47 @@ class Records:
     search_id: int | None = None
     driver: str | None = None
     owner: Owner = field(default_factory=Owner.here)
-    _last: dict[str | None, int] = field(default_factory=dict)  # id read, by driver
-    _last_beat: float = field(default_factory=time.monotonic)
+    lease_s: float = LEASE_S
+    _read_to: int = 0
+    _looked: float = 0.0
+
+    @cached_property
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self.store, self.owner, self.lease_s)
+
+    @property
+    def _drivers(self) -> tuple[str, ...]:
+        named = () if self.driver is None else (self.driver,)
+        return (*named, UNCOUNTED_DRIVER) if self.driver == DRIVER else named
 
     def news(self) -> Iterator[StoredMeasurement]:
-        """Trials recorded since the last call, oldest first; the first call yields all there are."""
-        drivers = (self.driver, UNCOUNTED_DRIVER) if self.driver == DRIVER else (self.driver,)
-        yield from merge(*map(self._news, drivers), key=lambda record: record.id)
+        """Trials recorded since the last call, oldest first; the first call yields all there are.
 
-    def _news(self, driver: str | None) -> Iterator[StoredMeasurement]:
+        What was ruled out before anything was built names no driver, and is read as well.
+        """
+        drivers = (*self._drivers, "") if self._drivers else None
         arrived = self.store.measurements(
-            self.problem, self.identity.name, after_id=self._last.get(driver, 0), driver=driver, stage="trial"
+            self.problem, self.identity.name, after_id=self._read_to, driver=drivers, stage="trial"
         )
         for record in arrived:
-            self._last[driver] = record.id
-            yield record
+            self._read_to = record.id
+            if record.driver or not self.driver or record.measurement.outcome is Outcome.INFEASIBLE:
+                yield record
 
-    def claim(self, candidate: Candidate) -> ClaimAnswer:
-        """Ask to evaluate a candidate."""
-        return self.store.claim(self.identity, self.problem, candidate, self.owner, driver=self.driver)
+    def claim(self, candidate: Candidate, room: Room | None = None, *, again: bool = False) -> ClaimAnswer:
+        """Ask to evaluate a candidate; the claim is renewed until it is recorded or released."""
+        share = None if room is None else Share(room.limit, room.known, self._read_to, room.counts)
+        return self._claim(candidate, Terms(self._drivers, again, share, self.lease_s))
+
+    def claim_naming(self) -> bool:
+        """Ask to be the one who names the winner, until `release`."""
+        return self._claim(None, Terms(lease_s=self.lease_s)).granted
+
+    def _claim(self, candidate: Candidate | None, terms: Terms) -> ClaimAnswer:
+        answer = self.store.claim(self.identity, self.problem, candidate, self.owner, terms)
+        if answer.granted:
+            self._heartbeat.start()
+        return answer
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
         """Record a trial, committed when this returns; gives its id."""
@@ -80,10 +122,15 @@ class Records:
             self.identity, self.problem, candidate, source_hash, measurement, self.search_id, stage="final"
         )
 
-    def standing(self, kind: TimingKind) -> Candidate | None:
+    def standing(self, kind: TimingKind) -> StoredMeasurement | None:
         """The winner so far, from this search or any other."""
         winner = self.store.winner(self.problem, self.identity.name, kind)
-        return None if winner is None else winner.record.candidate
+        return None if winner is None else winner.record
+
+    def finalists(self, after_id: int) -> set[Candidate]:
+        """What has been timed again since a record was made."""
+        finals = self.store.measurements(self.problem, self.identity.name, after_id=after_id, stage="final")
+        return {record.candidate for record in finals}
 
     def name_winner(self, record_id: int, *, spills: bool) -> bool:
         """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
@@ -93,12 +140,17 @@ class Records:
         """Take back that a candidate is right: wherever it is recorded for this problem and device."""
         self.store.reject(record_id, message)
 
-    def keep_alive(self) -> None:
-        """Tell other processes, now and then, that our claims still hold."""
-        if time.monotonic() - self._last_beat > _HEARTBEAT_S:
-            self.store.heartbeat(self.owner)
-            self._last_beat = time.monotonic()
+    def others(self, *, waiting: bool) -> Mapping[Candidate, bool] | None:
+        """What others are at, and whether it may be taken over; None where it is too early to look again."""
+        pause = min(_WAITING_LOOK_S, self.lease_s / LOOKS) if waiting else self.lease_s / LOOKS
+        if time.monotonic() - self._looked < pause:
+            return None
+        self._looked = time.monotonic()
+        standing = self.store.standing_claims(self.identity, self.problem, self.owner)
+        return {claim.candidate: claim.free for claim in standing if claim.owner.id != self.owner.id}
 
     def release(self) -> None:
-        """Give up the claims on candidates that will not be evaluated."""
-        self.store.release(self.owner)
+        """Give up the claims on candidates that will not be evaluated. Where the database is away they expire."""
+        self._heartbeat.stop()
+        with suppress(DatabaseAway):
+            self.store.release(self.owner)

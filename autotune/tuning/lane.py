@@ -110,7 +110,7 @@ class Lane:
     def _run(self) -> None:
         forget: Callable[[], bool] | None = None
         try:
-            self._client.prepare(self._prepare)
+            self._begin()
             while not self._closing:
                 self._idle.set()
                 step = self._steps.get()
@@ -129,6 +129,12 @@ class Lane:
                 forget()  # nothing happens where it was done
             self._forget()
             self._idle.set()
+
+    def _begin(self) -> None:
+        try:
+            self._client.prepare(self._prepare)
+        except WorkerDied:  # by no kernel: none has run yet
+            self._client.prepare(self._prepare)
 
     def _evaluate(self, artifact: Artifact, plan: LaunchPlan) -> Judged:
         start = time.monotonic()

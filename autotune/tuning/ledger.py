@@ -53,21 +53,33 @@ class Ledger:
         self.trials = 0
         self.best: Entry | None = None
 
-    def add(self, entry: Entry) -> None:
-        """Enter a candidate's measurement; the first one stands."""
-        if entry.candidate in self._entries:
-            return
+    def add(self, entry: Entry) -> bool:
+        """Enter a candidate's measurement. The first one stands, unless it was in doubt; whether this one does now."""
+        first = self._entries.get(entry.candidate)
+        if first is not None:
+            if not first.measurement.doubtful or first.record_id == entry.record_id:
+                return False
+            self._uncount(first)
+            self.trials -= costs(first.measurement)
         self._entries[entry.candidate] = entry
         self.outcomes[entry.measurement.outcome] += 1
         self.trials += costs(entry.measurement)
         if entry.ms < math.inf and (self.best is None or entry.rank[:2] < self.best.rank[:2]):
             self.best = entry
+        return True
 
     def reject(self, entry: Entry) -> None:
         """A candidate's measurement turned out to be another; `best` stays what it was during the search."""
-        self.outcomes[self._entries[entry.candidate].measurement.outcome] -= 1
-        self.outcomes += Counter({entry.measurement.outcome: 1})  # without those that count 0
+        self._uncount(self._entries[entry.candidate])
+        self.outcomes[entry.measurement.outcome] += 1
         self._entries[entry.candidate] = entry
+
+    def _uncount(self, entry: Entry) -> None:
+        self.outcomes -= Counter({entry.measurement.outcome: 1})  # leaves out what then counts 0
+
+    def doubtful(self) -> list[Candidate]:
+        """Candidates that are tried once more before they are given up."""
+        return [entry.candidate for entry in self._entries.values() if entry.measurement.doubtful]
 
     def get(self, candidate: Candidate) -> Entry | None:
         """What is known about a candidate."""
@@ -82,13 +94,17 @@ class Ledger:
         timed = [e for e in self._entries.values() if e.ms < math.inf and (spills or not e.measurement.spills)]
         return sorted(timed, key=lambda entry: entry.rank)
 
-    def first_messages(self) -> dict[Outcome, str]:
-        """For each outcome other than `ok`, what the first such candidate said."""
-        messages: dict[Outcome, str] = {}
+    def firsts(self) -> dict[Outcome, Entry]:
+        """For each outcome other than `ok` the first such entry."""
+        firsts: dict[Outcome, Entry] = {}
         for entry in self._entries.values():
             if entry.measurement.outcome is not Outcome.OK:
-                messages.setdefault(entry.measurement.outcome, f"{entry.candidate}: {entry.measurement.message}")
-        return messages
+                firsts.setdefault(entry.measurement.outcome, entry)
+        return firsts
+
+    def first_messages(self) -> dict[Outcome, str]:
+        """What these said."""
+        return {o: f"{entry.candidate}: {entry.measurement.message}" for o, entry in self.firsts().items()}
 
 
 def is_time(ms: float) -> bool:

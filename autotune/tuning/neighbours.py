@@ -1,13 +1,15 @@
 """What is already known to be fast for problems like this one: a search begins with it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from autotune.core.candidate import Candidate
 from autotune.core.dtypes import numpy_dtype
 from autotune.core.model_version import model_of
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
+from autotune.estimate.fit import Known
 from autotune.store.entries import place
 from autotune.store.shipped import shipped_winners
 from autotune.store.transfer import Identities
@@ -24,6 +26,13 @@ CLOSE = 1.1
 """How much slower than its problem's fastest a runner-up may be."""
 
 
+@dataclass(frozen=True)
+class _Won(Known):
+    """A candidate that was timed."""
+
+    problem: Problem
+
+
 def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tuple[Candidate, ...]:
     """What was fast for the nearest problems and is valid here; shipped winners included.
 
@@ -32,36 +41,50 @@ def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tu
     such problems on other GPUs of the same architecture, and those on this one of problems that differ in the mask, the
     layout or the element type. Of another architecture none: what is fast there misleads more than it helps.
     """
-    known = list(_winners(records, families))
-    away = _nearest([(p, c) for p, c in _away(records, families) if _alike(p, records.problem, exact)], records, exact)
-    alike = _nearest([(p, c) for p, c in known if _alike(p, records.problem, exact)], records, exact)
-    akin = _nearest([(p, c) for p, c in known if _akin(p, records.problem, exact)], records, exact)
-    winners = _valid((candidate for _, candidate in alike), families)[:MOST]
-    runners = [c for c in _runners_up(alike, records, families) if c not in winners][:RUNNERS_UP]
-    others = [c for c in _valid((candidate for _, candidate in (*away, *akin)), families) if c not in winners]
+    alike, akin, away = _by_kind(records, families, exact)
+    winners = _valid(alike, families)[:MOST]
+    runners = [c for c in _valid(_runners_up(alike, records), families) if c not in winners][:RUNNERS_UP]
+    others = [c for c in _valid([*away, *akin], families) if c not in winners]
     return tuple(dict.fromkeys([*winners, *runners, *others[: MOST - len(winners)]]))
 
 
-def _nearest(
-    found: list[tuple[Problem, Candidate]], records: Records, exact: Sequence[str]
-) -> list[tuple[Problem, Candidate]]:
+def known_nearby(records: Records, families: Families, exact: Sequence[str]) -> dict[Candidate, Known]:
+    """All that `neighbours` chooses from, nearest first, with the times that it took where it was fast."""
+    alike, akin, away = _by_kind(records, families, exact)
+    found: dict[Candidate, Known] = {}
+    for known in (*alike, *_runners_up(alike, records), *akin, *away):
+        candidate = _current(known.candidate, families)
+        if candidate is not None:
+            found.setdefault(candidate, replace(known, candidate=candidate))
+    return found
+
+
+def _by_kind(records: Records, families: Families, exact: Sequence[str]) -> tuple[list[_Won], list[_Won], list[_Won]]:
+    """Winners on this GPU of problems that agree in the fields `exact`; of others of the same sizes; those of the first
+    kind on other GPUs. Nearest first."""
     here = place(records.problem, exact)
-    return sorted(found, key=lambda pair: math.dist(here, place(pair[0], exact)))
+    won = sorted(_winners(records, families), key=lambda known: math.dist(here, place(known.problem, exact)))
+    away = sorted(_away(records, families), key=lambda known: math.dist(here, place(known.problem, exact)))
+    return (
+        [known for known in won if _alike(known.problem, records.problem, exact)],
+        [known for known in won if _akin(known.problem, records.problem, exact)],
+        [known for known in away if _alike(known.problem, records.problem, exact)],
+    )
 
 
-def _valid(candidates: Iterator[Candidate], families: Families) -> list[Candidate]:
-    current = (_current(candidate, families) for candidate in candidates)
+def _valid(found: Iterable[_Won], families: Families) -> list[Candidate]:
+    current = (_current(known.candidate, families) for known in found)
     return list(dict.fromkeys(candidate for candidate in current if candidate is not None))
 
 
-def _runners_up(alike: list[tuple[Problem, Candidate]], records: Records, families: Families) -> list[Candidate]:
+def _runners_up(alike: list[_Won], records: Records) -> list[_Won]:
     """The fastest trials of the nearest problem that has any here, fastest first; of estimates the newest model's."""
-    for problem in dict.fromkeys(problem for problem, _ in alike if problem != records.problem):
+    for problem in dict.fromkeys(known.problem for known in alike if known.problem != records.problem):
         trials = records.store.measurements(problem, records.identity.name, outcome=Outcome.OK, stage="trial")
         timed = sorted((-model_of(t.driver), t.measurement.ms or math.inf, t.id, t.candidate) for t in trials)
-        close = [c for model, ms, _, c in timed if model == timed[0][0] and ms <= CLOSE * timed[0][1]]
+        close = [(c, ms) for model, ms, _, c in timed if model == timed[0][0] and ms <= CLOSE * timed[0][1]]
         if close:
-            return _valid(iter(close), families)
+            return [_Won(candidate, problem, ms) for candidate, ms in close]
     return []
 
 
@@ -73,25 +96,25 @@ def _current(candidate: Candidate, families: Families) -> Candidate | None:
     return family.candidate(candidate.config)
 
 
-def _winners(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
+def _winners(records: Records, families: Families) -> Iterator[_Won]:
     """On this GPU: those of the database, then those that ship."""
     for winner in records.store.winners(op=records.problem.op, device=records.identity.name):
-        yield winner.record.problem, winner.record.candidate
+        yield _Won(winner.record.candidate, winner.record.problem, winner.record.measurement.ms)
     yield from _shipped(records, families, here=True)
 
 
-def _away(records: Records, families: Families) -> Iterator[tuple[Problem, Candidate]]:
+def _away(records: Records, families: Families) -> Iterator[_Won]:
     """On other GPUs of the same architecture."""
     spec = records.identity.spec
     devices = Identities(records.store)
     for winner in records.store.winners(op=records.problem.op):
         device = devices[winner.record.device]
         if device.kind != "replay" and device.spec.arch == spec.arch and device.spec.name != spec.name:
-            yield winner.record.problem, winner.record.candidate
+            yield _Won(winner.record.candidate, winner.record.problem, winner.record.measurement.ms)
     yield from _shipped(records, families, here=False)
 
 
-def _shipped(records: Records, families: Families, *, here: bool) -> Iterator[tuple[Problem, Candidate]]:
+def _shipped(records: Records, families: Families, *, here: bool) -> Iterator[_Won]:
     """Of each problem and GPU the fastest shipped winner by these families: some have others of another arithmetic."""
     spec, names = records.identity.spec, {family.name for family in families}
     lines = [
@@ -100,9 +123,10 @@ def _shipped(records: Records, families: Families, *, here: bool) -> Iterator[tu
         and line.identity.spec.arch == spec.arch and (line.identity.spec.name == spec.name) is here
     ]  # fmt: skip
     slowest_first = sorted(lines, key=lambda line: line.measurement.ms or math.inf, reverse=True)
-    found = {(line.problem, line.identity): line.candidate for line in slowest_first}
-    for problem, identity in dict.fromkeys((line.problem, line.identity) for line in lines):
-        yield problem, found[problem, identity]
+    found = {(line.problem, line.identity): line for line in slowest_first}
+    for place_of in dict.fromkeys((line.problem, line.identity) for line in lines):
+        line = found[place_of]
+        yield _Won(line.candidate, line.problem, line.measurement.ms)
 
 
 def _alike(a: Problem, b: Problem, exact: Sequence[str]) -> bool:

@@ -22,14 +22,17 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import CompileError, FaultFound, LaunchError
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.model_version import UNCOUNTED_DRIVER
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.core.threads import start_thread
+from autotune.core.words import format_ms
 from autotune.devices.client import WorkerClient
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Prepare
 from autotune.emulator.building import EmulatorRequest
 from autotune.estimate.occupancy import kernel_resources, static_failure
+from autotune.families.source import SOURCE_NAME
+from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load
@@ -48,6 +51,12 @@ class _Run:
     first: Job
     judged: "Future[Judged]"
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it ended as another run of it need not."""
+        done = self.judged.done() and not self.judged.cancelled() and self.judged.exception() is None
+        return done and self.judged.result()[0].outcome in DOUBTFUL
+
 
 class Pipeline:
     """Candidates under way, each in a thread of its own, which waits for builds and for the device."""
@@ -60,6 +69,7 @@ class Pipeline:
         self._results: Queue[Finished | Exception] = Queue()
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
+        self._submitted: set[Candidate] = set()
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
@@ -87,7 +97,8 @@ class Pipeline:
             TemplateError: the template itself is wrong, which no other candidate would change.
             AutotuneError: no more threads can be started.
         """
-        job = Job(self._task.render(candidate, self._task.problem))
+        job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
+        self._submitted.add(candidate)
         cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
@@ -165,6 +176,8 @@ class Pipeline:
                 self._results.put(error)
         finally:
             job.done.set()
+            for artifact in job.artifacts:
+                self._cache.give_back(artifact)
 
     def _evaluate(self, job: Job, building: "Future[Artifact]") -> Measurement:
         """What becomes of a candidate whose cubin is being built.
@@ -192,7 +205,7 @@ class Pipeline:
         if not task.emulated:
             verdict, seconds = self._judge(job, cubin, plan)
             return self._measurement(job, verdict, seconds, verdict.timing)
-        why = self._why_far_behind(job)
+        why = "" if job.again else self._why_far_behind(job)  # it crashed: first it must be seen not to
         if why:
             return self._measurement(job, Verdict(Outcome.PRUNED, f"given up, unverified: {why}"), 0.0, job.timing)
         source = task.render(job.source.candidate, task.executed)
@@ -215,14 +228,14 @@ class Pipeline:
         least, limit = self._task.least_ms(job), self._limit_ms
         if least > limit:
             job.timing = self._task.fallback(job)
-            return f"its operations alone take {least:.4g} ms in fp32, slower than {limit:.4g} ms"
+            return f"its operations alone take {format_ms(least)} ms in fp32, slower than {format_ms(limit)} ms"
         try:
             timing, limit = self._estimate(job), self._limit_ms  # which may be less by now
         except FaultFound as error:  # wrong numbers say more than a race: it is executed first
             job.fault = error
             return ""
         if timing.counted and timing.median_ms > limit:
-            return f"estimated at {timing.median_ms:.4g} ms, slower than {limit:.4g} ms"
+            return f"estimated at {format_ms(timing.median_ms)} ms, slower than {format_ms(limit)} ms"
         return ""
 
     def _estimate(self, job: Job) -> Timing:
@@ -243,12 +256,12 @@ class Pipeline:
         return job.timing
 
     def _judge(self, job: Job, artifact: Artifact, plan: LaunchPlan) -> Judged:
-        """The device's verdict; of one binary that is launched in one way it is asked once."""
+        """The device's verdict; of one binary that is launched in one way it is asked once, and again if in doubt."""
         with self._lock:
             if self._dropped:  # what was still being built must not get before the finalists
                 raise CancelledError
             run = self._runs.get((artifact.binary_hash, plan))
-            if run is None:
+            if run is None or run.doubtful:
                 run = self._runs[artifact.binary_hash, plan] = _Run(job, self._lane.put(artifact, plan))
         verdict, seconds = run.judged.result()
         if run.first is job:
@@ -270,10 +283,18 @@ class Pipeline:
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()
+        job.artifacts.append(artifact)
         job.build_seconds += artifact.seconds
         with self._lock:
             self._build_seconds += 0.0 if artifact.cached else artifact.seconds
         return artifact
+
+    def _in_template(self, job: Job, said: str) -> str:
+        """What a compiler or the emulator says, in the template's lines."""
+        if SOURCE_NAME not in said:
+            return said
+        template = self._task.templates[job.source.candidate.template]
+        return template_lines(template, job.source, self._task.identity.spec).translated(said)
 
     def _measurement(
         self, job: Job, verdict: Verdict, seconds: float = 0.0, timing: Timing | None = None
@@ -282,6 +303,6 @@ class Pipeline:
         if timing is not None and not timing.counted:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
-            verdict.outcome, verdict.message, timing, verdict.verification, job.resources, job.build_seconds,
-            seconds, environment, job.machine_code,
+            verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
+            job.build_seconds, seconds, environment, job.machine_code,
         )  # fmt: skip

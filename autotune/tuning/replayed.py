@@ -15,6 +15,7 @@ from autotune.devices.replay import ReplayDevice
 from autotune.store.records import ClaimAnswer, StoredMeasurement
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.history import Room
 from autotune.tuning.joint_space import Families, Family
 from autotune.tuning.ledger import Ledger
 from autotune.tuning.listed import ListedSpace
@@ -71,13 +72,13 @@ class Unrecorded:
         """Nothing."""
         return iter(())
 
-    def claim(self, candidate: Candidate) -> ClaimAnswer:  # noqa: ARG002
+    def claim(self, candidate: Candidate, room: Room | None = None, *, again: bool = False) -> ClaimAnswer:  # noqa: ARG002
         return ClaimAnswer("granted")
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:  # noqa: ARG002
         return next(self._ids)
 
-    def keep_alive(self) -> None:
+    def others(self, *, waiting: bool) -> None:
         """Nobody else is there."""
 
     def release(self) -> None:

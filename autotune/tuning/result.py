@@ -1,7 +1,7 @@
 """What a search returns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.core.candidate import Candidate
@@ -42,7 +42,9 @@ class Ranked:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """How a search went. Seconds are of this run; trials and outcomes are those of the whole search.
+    """How a search went. Seconds are of this run; trials and outcomes are those of the whole search, whoever made them.
+
+    `resumed` of the trials were known before this run, `new` were made by it, the others by other workers meanwhile.
 
     `estimated`: the times are modelled, for the device named, not measured. `executed` is the problem that was run
     and verified (on the emulator a reduced one). `stopped` says why it ended.
@@ -57,6 +59,7 @@ class SearchResult:
     table: tuple[Ranked, ...]
     trials: int
     resumed: int
+    new: int
     outcomes: Mapping[Outcome, int]
     messages: Mapping[Outcome, str]
     space_size: int
@@ -70,6 +73,7 @@ class SearchResult:
     ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
     unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
+    firsts: Mapping[Outcome, Candidate] = field(default_factory=dict)  # those of `messages`
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,6 +87,7 @@ class SearchResult:
             "ties": self.ties,
             "trials": self.trials,
             "resumed": self.resumed,
+            "new": self.new,
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
             "messages": {outcome.value: message for outcome, message in self.messages.items()},
             "space_size": self.space_size,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from autotune.core.values import Value
 
 if TYPE_CHECKING:
+    from autotune.families.user_functions import Named
     from autotune.tuning.events import Listener
     from autotune.tuning.pins import Wanted
     from autotune.tuning.result import SearchResult
@@ -23,9 +24,11 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     target: str | None = None,
     jobs: int | None = None,
     spills: bool = True,
-    templates: Sequence[str] = (),
+    quick: bool = False,
+    template: str | Path | Sequence[str | Path] = (),
     params: "Wanted | None" = None,
-    reference: str | Callable[..., object] | None = None,
+    reference: "Named | Callable[..., object] | None" = None,
+    inputs: "Named | Callable[..., object] | None" = None,
     full_precision: bool = False,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
@@ -48,10 +51,14 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         target: on `cpu`, the GPU whose time is estimated.
         jobs: builds at a time; default one a core.
         spills: whether the winner may be a kernel whose registers spill into memory.
-        templates: families by name, or paths of `.cu.j2` files; default all that support the problem.
+        quick: verify and time only the candidates that are likely to be good, at most 12, winners of near problems and
+            the families' starts; leave out `trials` then.
+        template: a family by name, or the path of a `.cu.j2` file, or several; default all that support the problem.
         params: values to keep of the families' parameters, such as `{"BLOCK_M": [64, 128], "UNROLL": 4}`; all others
             stay as they are. With one value for each parameter, that configuration alone is timed.
-        reference: CPU reference of a user's own op: a function of a module, or `module:function`.
+        reference: CPU reference of a user's own op: a function, be it a notebook's, or `module:function`; by default
+            the one that its template names.
+        inputs: the function that makes its inputs, likewise; by default they are random.
         full_precision: leave out families whose products are not those of the dtype's elements (3xTF32 for fp32).
         db: path or SQLAlchemy URL of the database.
         progress: called with a `Progress` as the search goes on.
@@ -65,9 +72,11 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         DeviceMissing: the device asked for is not here.
         NoFeasibleConfiguration: constraints rule out every configuration.
     """
+    named = [template] if isinstance(template, str | Path) else template
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
-        jobs=jobs, spills=spills, templates=templates, params=params, reference=reference,
+        jobs=jobs, spills=spills, quick=quick, templates=[str(one) for one in named], params=params,
+        reference=reference, inputs=inputs,
         full_precision=full_precision, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
@@ -86,25 +95,31 @@ def sweep(  # noqa: PLR0913 - as `search`
     target: str | None = None,
     jobs: int | None = None,
     spills: bool = True,
+    quick: bool = False,
     templates: Sequence[str] = (),
     params: "Wanted | None" = None,
-    reference: str | Callable[..., object] | None = None,
+    reference: "Named | Callable[..., object] | None" = None,
+    inputs: "Named | Callable[..., object] | None" = None,
     full_precision: bool = False,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
 ) -> "Iterator[SearchResult]":
     """Search several problems of one op, one after the other; arguments as `search`. All are checked beforehand."""
+    from autotune.devices.factory import choose_device
     from autotune.families.template import names_file
+    from autotune.families.user_functions import named
     from autotune.store import open_store
-    from autotune.tuning.choose import choose_device, choose_subject, reference_name
+    from autotune.tuning.choose import choose_subject
     from autotune.tuning.events import silent
     from autotune.tuning.pins import pinned
     from autotune.tuning.session import Options, search_one
 
-    options = Options(trials, timeout, sampler, seed, jobs, spills=spills).checked()
+    options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick).checked()
     own = any(names_file(text) for text in templates)
-    named = op or (None if own else "forward")
-    subject = choose_subject(named, templates, reference_name(reference), full_precision=full_precision)
+    subject = choose_subject(
+        op or (None if own else "forward"), templates, named(reference), inputs=named(inputs, "inputs"),
+        full_precision=full_precision,
+    )  # fmt: skip
     subject = pinned(subject, params or {})
     chosen = [subject.problem(fields) for fields in problems]
     opener = choose_device(device, target)

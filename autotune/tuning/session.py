@@ -1,8 +1,9 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
 import math
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_wrong
-from autotune.tuning.finalists import first_right, hold_final
+from autotune.tuning.finalists import FINALISTS, first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
@@ -33,6 +34,7 @@ from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.pipeline import Pipeline
+from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
 from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
@@ -42,6 +44,8 @@ STARTUP = 10
 
 CANDIDATE_LIMIT_S = 20.0
 
+_TURN_S = 0.3
+
 _LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
 
 
@@ -50,7 +54,8 @@ class Options:
     """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
 
     `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
-    be a kernel whose registers spill into memory.
+    be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
+    of earlier runs not among them, whatever `trials` is.
     """
 
     trials: int | None = None
@@ -61,6 +66,7 @@ class Options:
     limit_s: float = CANDIDATE_LIMIT_S
     final: bool = True
     spills: bool = True
+    quick: bool = False
 
     def checked(self) -> "Options":
         """These options.
@@ -72,6 +78,8 @@ class Options:
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
             if value is not None and not least <= value <= _LARGEST:
                 raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
+        if self.quick and self.trials is not None:
+            raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
         if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
         return self
@@ -96,6 +104,8 @@ class Session:
     listener: Listener = silent
     ledger: Ledger = field(default_factory=Ledger)
     examine: Callable[[Candidate], str] = nothing_wrong
+    only: Sequence[Candidate] | None = None
+    """Evaluate these, as far as they are unknown, and no others."""
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -110,19 +120,31 @@ class Session:
         resumed = self.ledger.trials
         with interruptible(engine):
             for _ in engine.steps():
-                self._report(engine, "searching" if engine.stopped is None else "finishing")
+                self._report(engine, _phase(engine))
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
 
     def _engine(self) -> Engine:
         options, families = self.options, self.families
+        if self.only is not None:
+            return self._engine_of(self.only)
         learns = options.sampler not in {"grid", "random"}
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
             lambda seen: make_strategy(options.sampler, families, seen, options.seed),
             first=self._first() if learns else (), startup=STARTUP if learns else 0,
         )  # fmt: skip
+
+    def _engine_of(self, only: Sequence[Candidate]) -> Engine:
+        engine = Engine(
+            self.families, self.ledger, self.records, self.evaluator, self.clock,
+            np.random.default_rng(self.options.seed),
+            lambda seen: make_strategy("random", self.families, seen, self.options.seed), first=only,
+        )  # fmt: skip
+        unknown = sum(not engine.seen(candidate) for candidate in only)
+        self.clock.budget = replace(self.clock.budget, trials=self.ledger.trials + unknown)
+        return engine
 
     def _first(self) -> tuple[Candidate, ...]:
         """The starts of each family, its default, and what won nearby."""
@@ -140,16 +162,34 @@ class Session:
             return []
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
-        standing = self.records.standing("measured")
-        if not engine.new and standing in {entry.candidate for entry in ranked}:
-            return sorted(ranked, key=lambda entry: entry.candidate != standing)
-        self._report(engine, "finalists")
-        final = hold_final(ranked, standing, self.records, self.evaluator)
-        if final:
-            final = self._crown(final, engine)
+        with self._turn(engine):
+            record = self.records.standing("measured")
+            standing = None if record is None else record.candidate
+            if standing in {entry.candidate for entry in ranked} and (not engine.learned or self._settled(ranked)):
+                return sorted(ranked, key=lambda entry: entry.candidate != standing)
+            self._report(engine, "finalists")
+            final = hold_final(ranked, standing, self.records, self.evaluator)
+            if final:
+                final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
         ranked = self.ledger.ranked(spills=self.options.spills)  # without those that were found to be wrong
         return final + [entry for entry in ranked if entry.candidate not in played]
+
+    @contextmanager
+    def _turn(self, engine: Engine) -> Iterator[None]:
+        """One worker names the winner at a time. Who interrupts a search waits for nobody."""
+        try:
+            while not engine.stop and not self.records.claim_naming():
+                self._report(engine, "waiting")
+                time.sleep(_TURN_S)
+            yield
+        finally:
+            self.records.release()
+
+    def _settled(self, ranked: list[Entry]) -> bool:
+        """Whether another worker has held the final over all that is known."""
+        newest = max(entry.record_id for entry in self.ledger.trial_entries())
+        return {entry.candidate for entry in ranked[:FINALISTS]} <= self.records.finalists(newest)
 
     def _crown(self, ranked: list[Entry], engine: Engine) -> list[Entry]:
         """Names the first that passes its examination the winner; those before it drop out.
@@ -157,7 +197,7 @@ class Session:
         Who interrupts a search waits for no examination, and what has won before has passed it.
         """
         standing = self.records.standing("estimated" if self.estimated else "measured")
-        if not engine.stop and (engine.new or standing != ranked[0].candidate):
+        if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
             self._report(engine, "examining")
             ranked = first_right(ranked, self.examine, self.records, self.ledger)
         if ranked:
@@ -175,6 +215,12 @@ class Session:
                 self.evaluator.load(), self.estimated,
             )
         )  # fmt: skip
+
+
+def _phase(engine: Engine) -> Phase:
+    if engine.waiting:
+        return "waiting"
+    return "searching" if engine.stopped is None else "finishing"
 
 
 def search_one(
@@ -207,8 +253,9 @@ def search_with(
     cache = BuildCache()
     with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
         session = Session(
-            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint
-        )
+            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
+            only=likely(subject.templates, families, records) if options.quick else None,
+        )  # fmt: skip
         findings = session.run()
         _end(records, findings)
         result = summarise(findings, task, families, clock, pipeline.load(), store.location)

@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autotune.compilers.cache import SOURCE_NAME
-from autotune.families.source import KernelSource
+from autotune.families.source import SOURCE_NAME, KernelSource
 from benchmarks.mutation.rules import RULES, Rule
 
 _NOT_CODE = re.compile(

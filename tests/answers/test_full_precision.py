@@ -105,9 +105,9 @@ def test_a_fast_winner_of_older_code_does_not_leave_its_place_to_the_exact_one(
 
 
 def test_a_nearer_exact_winner_does_not_stand_before_a_fast_one(tmp_path: Path, lines: list[Line]) -> None:
-    lines += [line(FULL, 3.0), line(FAST, 1.0), line(FAST, 4.0, LONGER), line(FULL, 9.0, LONGER)]
+    lines += [line(FULL, 3.0), line(FAST, 1.0), line(FAST, 3.2, LONGER), line(FULL, 9.0, LONGER)]
     assert found(tmp_path, T=1100) == ("nearest", FAST, 1.0)
-    assert found(tmp_path, T=1900) == ("nearest", FAST, 4.0)
+    assert found(tmp_path, T=1900) == ("nearest", FAST, 3.2)
     assert found(tmp_path, T=1900, full=True) == ("nearest", FULL, 9.0)
 
 

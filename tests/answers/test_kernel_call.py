@@ -1,5 +1,7 @@
 """`autotune.kernel`: the best configuration as a callable, on the emulator."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,15 +65,63 @@ def test_wrong_calls(tmp_path: Path) -> None:
         kernel(q=inputs["q"], k=inputs["k"])
     with pytest.raises(UsageError, match="no argument 'x'"):
         kernel(**inputs, x=1)
-    with pytest.raises(UsageError, match=r"q has shape \(1, 2, 39, 32\) and dtype float32; the kernel takes"):
-        kernel(**{**inputs, "q": inputs["q"][:, :, :39]})
+    with pytest.raises(
+        UsageError, match=r"v has shape \(1, 1, 39, 32\); the kernel takes .*, or \(1, 1, 40, 32\) with"
+    ):
+        kernel(**{**inputs, "v": inputs["v"][:, :, :39]})
+    with pytest.raises(UsageError, match=r"q has shape \(1, 2, 40, 16\); the kernel takes \(1, 2, 40, 32\)"):
+        kernel(**{**inputs, "q": inputs["q"][..., :16]})
+    with pytest.raises(UsageError, match="NH=3 is not divisible by NH_kv=2"):
+        kernel(q=np.zeros((1, 3, 40, 32), np.float32), k=np.zeros((1, 2, 40, 32), np.float32), v=inputs["v"])
     with pytest.raises(UsageError, match=r"k has shape .* and dtype float64"):
         kernel(**{**inputs, "k": inputs["k"].astype(np.float64)})
+    with pytest.raises(UsageError, match="list is no array"):
+        kernel(**{**inputs, "k": [1.0]})
 
 
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layout", ["bthd", "packed"])
+def test_other_lengths_than_those_asked_for(tmp_path: Path, layout: str) -> None:
+    op = get_op("forward")
+    kernel = autotune.kernel(op="forward", device="cpu", db=tmp_path / "none.db", **{**FIELDS, "layout": layout})
+    lengths = {"T": 21, "T_kv": 21} if layout == "packed" else {"T": 21, "T_kv": 30}
+    problem = op.problem(**{**FIELDS, "layout": layout, "B": 2, "NH": 3, "NH_kv": 3, **lengths})
+    inputs = op.inputs(problem, 1)
+    result = kernel(**inputs)
+    np.testing.assert_allclose(result["out"], op.reference(problem, inputs)["out"], atol=2e-5)
+    assert kernel.best.problem == op.problem(**{**FIELDS, "layout": layout})
+
+
+def test_what_it_is(tmp_path: Path) -> None:
+    text = repr(autotune.kernel(op="forward", device="cpu", db=tmp_path / "none.db", **FIELDS))
+    assert text.startswith("<autotune kernel forward B=1 NH=2 NH_kv=1 T=40 T_kv=40 HS=32 dtype=fp32 causal=1")
+    assert "on the emulator for NVIDIA H200, " in text
+    assert "q (1, 2, 40, 32), k (1, 1, 40, 32)" in text
+
+
+def test_threads(tmp_path: Path) -> None:
+    """One kernel called from four threads at once, each with values and a length of its own."""
+    op = get_op("forward")
+    kernel = autotune.kernel(op="forward", device="cpu", db=tmp_path / "none.db", **FIELDS)
+    problems = [op.problem(**{**FIELDS, "T": 40 + 3 * number}) for number in range(4)]
+    inputs = [op.inputs(problem, seed) for seed, problem in enumerate(problems)]
+    expected = [op.reference(problem, given)["out"] for problem, given in zip(problems, inputs, strict=True)]
+    together = threading.Barrier(4)
+
+    def call(given: dict[str, Any]) -> list[Any]:
+        together.wait()
+        return [kernel(**given)["out"] for _ in range(15)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for results, right in zip(pool.map(call, inputs), expected, strict=True):
+            for result in results:
+                np.testing.assert_allclose(result, right, atol=2e-5)
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
         autotune.kernel(op="forward", device="tpu")
+    with pytest.raises(UsageError, match="a kernel runs on 'cuda' or 'cpu'"):
+        autotune.kernel(op="forward", device="cpu:h200")
     monkeypatch.setattr("autotune.gpus.present.present_gpu", lambda index=0: None)
     with pytest.raises(DeviceMissing):
-        autotune.kernel(op="forward", device="cuda")
+        autotune.kernel(op="forward", device="cuda", db=tmp_path / "none.db")

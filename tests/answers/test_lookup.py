@@ -1,11 +1,8 @@
 """Which configuration answers for a problem, and what the answer says about itself."""
 
 import math
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,75 +11,26 @@ import pytest
 import autotune
 from autotune.answers import environment, lookup
 from autotune.compilers.toolchain import find_nvcc
-from autotune.core.candidate import Candidate
 from autotune.core.errors import (
     BuildError,
     DeviceMissing,
     NoFeasibleConfiguration,
     ProblemError,
-    StoreError,
     UsageError,
 )
-from autotune.core.measurement import Measurement
-from autotune.core.model_version import DRIVER, MODEL
 from autotune.core.problem import Problem
 from autotune.families import template
-from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.gpus import present as detect
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import usual_gpu
 from autotune.ops.registry import get_op
-from autotune.store import Store, entries, open_store
+from autotune.store import Store, entries
 from autotune.store.json_lines import Line
+from tests.answers.lookup_records import A100, FORWARD, line, made
 from tests.small_templates import MakeTemplate
 from tests.store.store_records import CPU_H200, H100, H200, SOURCE, ok
-
-FORWARD = get_op("forward").problem()
-A100 = DeviceIdentity("cuda", gpu("a100"))
-
-
-@pytest.fixture
-def family(make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch) -> Template:
-    """The one family there is."""
-    made = make_template()
-    monkeypatch.setattr(template, "builtin_templates", lambda op: (made,) if op == "forward" else ())
-    return made
-
-
-@pytest.fixture
-def shipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Line]]:
-    """The winners that come with the package: none, until a test adds some."""
-    lines: list[Line] = []
-    monkeypatch.setattr(entries, "shipped_winners", lambda: tuple(lines))
-    entries._shipped.cache_clear()
-    yield lines
-    entries._shipped.cache_clear()
-
-
-@pytest.fixture
-def store(tmp_path: Path, shipped: list[Line], monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AUTOTUNE_DB", str(tmp_path / "a.db"))
-    monkeypatch.setattr(detect, "present_gpu", lambda index=0: None)
-    with open_store() as opened:
-        yield opened
-
-
-def made(family: Template, BLOCK_M: int = 32, template_hash: str | None = None, **config: Any) -> Candidate:
-    values = {**family.defaults, "BLOCK_M": BLOCK_M, **config}
-    candidate = Space(family, FORWARD, gpu("h200")).candidate(values)
-    return candidate if template_hash is None else replace(candidate, template_hash=template_hash)
-
-
-def line(identity: DeviceIdentity, problem: Problem, candidate: Candidate, measurement: Measurement) -> Line:
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    return Line(
-        record="winner", identity=identity, problem=problem, candidate=candidate, source_hash=SOURCE, stage="final",
-        package_version="0.1.0", created_at=moment, measurement=measurement,
-    )  # fmt: skip
 
 
 def test_the_exact_winner(store: Store, family: Template) -> None:
@@ -112,10 +60,43 @@ def test_the_nearest_problem_is_rendered_for_the_one_asked(store: Store, family:
     assert "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here" in found.notes
 
 
-@pytest.mark.parametrize("change", [{"HS": 32}, {"dtype": "fp32"}, {"causal": False}, {"layout": "bhtd"}])
-def test_head_size_dtype_mask_and_layout_are_never_changed(store: Store, family: Template, change: Any) -> None:
+@pytest.mark.parametrize("change", [{"HS": 32}, {"dtype": "fp32"}])
+def test_head_size_and_width_of_elements_are_never_changed(store: Store, family: Template, change: Any) -> None:
     store.record(H200, FORWARD, made(family, 16), SOURCE, ok(1.0))
     assert autotune.best("forward", **change).answer == "default"
+
+
+@pytest.mark.parametrize("change", [{"dtype": "bf16"}, {"causal": False}, {"layout": "bhtd"}])
+def test_winners_of_another_mask_layout_or_dtype_serve_where_there_is_none_of_the_same(
+    store: Store, family: Template, change: Any
+) -> None:
+    store.record(H200, FORWARD, made(family, 16), SOURCE, ok(1.0))
+    found = autotune.best("forward", **change)
+    assert (found.answer, found.config["BLOCK_M"], found.ms, found.found) == ("nearest", 16, None, FORWARD)
+    assert found.sure == "plausible: timed for a problem of the same lengths, of another mask, layout or dtype"
+
+
+def test_lengths_that_change_are_answered_as_round_ones_next_to_them(store: Store, family: Template) -> None:
+    for T, BLOCK_M in ((1024, 16), (2048, 64), (1000, 32)):
+        store.record(H200, FORWARD.replace(T=T, T_kv=T), made(family, BLOCK_M), SOURCE, ok(T / 1000))
+    for T, answer, BLOCK_M, of in ((1000, "exact", 32, 1000), (1100, "nearest", 16, 1024), (2047, "nearest", 64, 2048)):
+        found = lookup.best_of_lengths("forward", T=T)
+        assert (found.answer, found.config["BLOCK_M"]) == (answer, BLOCK_M)
+        assert (found.problem.integer("T"), found.found) == (T, FORWARD.replace(T=of, T_kv=of))
+        assert found.ms == (1.0 if answer == "exact" else None)
+        assert found.plan.launches[0].grid[0] == -(-T // BLOCK_M)
+    assert [lookup._rounded(n) for n in (1, 7, 9, 15, 1024, 1100, 1200, 4095)] == [1, 7, 10, 16, 1024, 1024, 1280, 4096]
+
+
+def test_a_round_length_whose_configuration_does_not_fit_is_no_answer(
+    store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = '[[constraints]]\nexpr = "T % BLOCK_M == 0"\nwhy = "whole tiles"\n'
+    family = make_template(old='[[constraints]]\nexpr = "PAD', new=whole + '[[constraints]]\nexpr = "PAD')
+    monkeypatch.setattr(template, "builtin_templates", lambda op: (family,))
+    store.record(H200, FORWARD, made(family, 64), SOURCE, ok(1.0))
+    store.record(H200, FORWARD.replace(T=512, T_kv=512), made(family, 16), SOURCE, ok(1.0))
+    assert lookup.best_of_lengths("forward", T=1040).config["BLOCK_M"] == 16
 
 
 def test_a_nearer_problem_whose_configuration_does_not_fit_is_passed_over(
@@ -166,15 +147,6 @@ def test_the_default_when_nothing_is_known(store: Store, family: Template) -> No
     )
     assert found.config == family.defaults
     assert "nothing like it has been tuned" in found.notes[0]
-
-
-def test_no_database_at_all_is_no_error(tmp_path: Path, store: Store, family: Template) -> None:
-    path = tmp_path / "none.db"
-    assert autotune.best("forward", db=path).answer == "default"
-    assert not path.exists()
-    with open_store(path) as made_later:
-        made_later.record(H200, FORWARD, made(family), SOURCE, ok(1.0))
-    assert autotune.best("forward", db=path).answer == "exact"
 
 
 def test_measured_before_estimated(store: Store, family: Template) -> None:
@@ -346,74 +318,3 @@ def test_an_answer_as_json(store: Store, family: Template) -> None:
     assert data["plan"]["steps"][1]["grid"] == (16, 12, 4)
     assert data["plan"]["buffers"][0]["name"] == "q"
     assert data.keys() - autotune.best("forward").to_json(source=False, plan=False).keys() == {"plan", "source"}
-
-
-def test_asking_again_gives_the_same_answer_until_something_is_written(store: Store, family: Template) -> None:
-    store.record(H200, FORWARD, made(family, 16), SOURCE, ok(9.0))
-    first = autotune.best("forward")
-    assert autotune.best("forward") is first
-    for i in range(20):  # quicker than the clock of any file system
-        store.record(H200, FORWARD, made(family, (16, 32, 64)[i % 3], PAD=i % 2), f"{i:016x}", ok(8.0 - i / 10))
-        assert autotune.best("forward").ms == 8.0 - i / 10
-
-
-def test_a_database_that_is_replaced_is_read_anew(tmp_path: Path, store: Store, family: Template) -> None:
-    store.record(H200, FORWARD, made(family), SOURCE, ok(9.0))
-    assert autotune.best("forward").ms == 9.0
-    with open_store(tmp_path / "b.db") as other:
-        other.record(H200, FORWARD, made(family), SOURCE, ok(7.0))
-    store.close()
-    for suffix in ("-wal", "-shm"):
-        (tmp_path / f"a.db{suffix}").unlink(missing_ok=True)
-    (tmp_path / "b.db").replace(tmp_path / "a.db")
-    assert autotune.best("forward").ms == 7.0
-    (tmp_path / "a.db").unlink()
-    assert autotune.best("forward").answer == "default"
-
-
-def test_a_broken_database_is_an_error(tmp_path: Path, store: Store, family: Template) -> None:
-    bad = tmp_path / "bad.db"
-    bad.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    with pytest.raises(StoreError, match=r"cannot read the database .*bad\.db"):
-        autotune.best("forward", db=bad)
-    with pytest.raises(StoreError, match="is a folder"):
-        autotune.best("forward", db=tmp_path)
-    with pytest.raises(UsageError, match="malformed database URL"):
-        autotune.best("forward", db="postgresql+psycopg://h:port/x")
-
-
-def test_another_schema_version_is_an_error(tmp_path: Path, store: Store, family: Template) -> None:
-    with store.write() as session:
-        session.connection().exec_driver_sql("UPDATE autotune_version SET version_num = '0099'")
-    with pytest.raises(StoreError, match="schema version 0099"):
-        autotune.best("forward")
-
-
-def test_looking_up_loads_no_sqlalchemy(tmp_path: Path) -> None:
-    open_store(tmp_path / "a.db").close()
-    code = (
-        "import sys, autotune; assert 'numpy' not in sys.modules; autotune.best('forward', device='h200'); "
-        "print([name for name in ('sqlalchemy', 'alembic', 'optuna') if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"AUTOTUNE_DB": str(tmp_path / "a.db"), "PATH": ""}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "[]"
-
-
-def test_an_estimate_by_an_older_model_says_so(store: Store, family: Template) -> None:
-    store.record(CPU_H200, FORWARD, made(family, 32), SOURCE, ok(0.5, "estimated", driver="", compiler=""))
-    old = autotune.best("forward")
-    assert (old.kind, old.ms) == ("estimated", 0.5)
-    assert old.notes == (f"estimated by model 1, an older one than {MODEL}: search again for new figures",)
-    store.record(CPU_H200, FORWARD, made(family, 16), SOURCE, ok(0.7, "estimated", driver=DRIVER, compiler=""))
-    new = autotune.best("forward")
-    assert (new.config["BLOCK_M"], new.ms, new.notes) == (16, 0.7, ())
-
-
-def test_of_estimates_by_a_template_as_it_is_now_the_newest_models_come_first(store: Store, family: Template) -> None:
-    store.record(CPU_H200, FORWARD, made(family, 64, "a" * 16), SOURCE, ok(0.1, "estimated", driver=DRIVER))
-    store.record(CPU_H200, FORWARD, made(family, 16), SOURCE, ok(0.3, "estimated", driver=DRIVER))
-    store.record(CPU_H200, FORWARD, made(family, 32), SOURCE, ok(0.2, "estimated", driver="estimates, model 1"))
-    assert (autotune.best("forward").ms, autotune.best("forward").config["BLOCK_M"]) == (0.3, 16)

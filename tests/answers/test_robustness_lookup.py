@@ -79,7 +79,7 @@ def test_the_default_is_a_family_on_tensor_cores(op: str, dtype: str, HS: int, n
     """Where nothing like it was tuned: a few percent of scratch memory decide nothing."""
     problem = get_op(op).problem(dtype=dtype, HS=HS)
     candidate = Families(builtin_templates(op)).default(problem, gpu(name))
-    hopper = (name, op) == ("h200", "forward") and dtype != "fp32"
+    hopper = name == "h200" and dtype != "fp32"
     assert candidate.template == ("flash_wgmma" if hopper else "flash_tf32x3" if dtype == "fp32" else "flash_mma")
 
 

@@ -12,7 +12,10 @@ import autotune
 from autotune.checker.check import Checked, check, check_all
 from autotune.checker.target import find_target
 from autotune.cli.main import run
-from autotune.core.errors import NoFeasibleConfiguration, UsageError
+from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import CubinRequest
+from autotune.core.errors import BuildError, NoFeasibleConfiguration, UsageError
 from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
@@ -44,6 +47,20 @@ def test_a_hint_that_a_rerun_confirmed() -> None:
     assert "32-way bank conflict, 94% of the passes through shared memory; SMEM_PAD=1 removes it" in str(hint)
 
 
+def test_a_great_trouble_is_told_even_if_no_parameter_removes_it(tmp_path: Path) -> None:
+    text = HINTED.read_text()
+    values = "SMEM_PAD = [0, 1]"
+    assert values in text
+    (tmp_path / HINTED.name).write_text(text.replace(values, "SMEM_PAD = [0]"))
+    (hint,) = check(template=tmp_path / HINTED.name, estimate=False).hints
+    assert (hint.trouble, hint.effect, hint.value) == ("bank conflicts", "remains", 0)
+    at = _line(text)
+    assert str(hint) == (
+        f"transpose, hinted.cu.j2:{at}: 32-way bank conflict, 94% of the passes through shared memory; "
+        "no parameter that promises to change it has another valid value"
+    )
+
+
 def test_no_hint_where_nothing_can_be_gained() -> None:
     assert check(template=HINTED, params={"SMEM_PAD": 1}, estimate=False).hints == ()
 
@@ -63,16 +80,16 @@ def test_the_command_finds_a_race(capsys: pytest.CaptureFixture[str]) -> None:
         "check",
         "--template",
         str(HINTED),
-        "--set-param",
+        "--param",
         "FAULT=true",
-        "--set-param",
+        "--param",
         "SMEM_PAD=1",
         "--no-estimate",
     ]
     assert run(arguments) == 1
     said = capsys.readouterr().out
     assert "shared memory race: " in said
-    assert "kernel transpose, line " in said
+    assert "kernel transpose, hinted.cu.j2:" in said
     assert run([*arguments, "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["ok"] is False
@@ -88,7 +105,7 @@ def test_the_command_says_what_is_fine(capsys: pytest.CaptureFixture[str]) -> No
     assert "Estimated for hinted_transpose N=96" in said
     assert "transpose, work, traced blocks" in said
     assert "transpose: 6 of 9 blocks" in said
-    assert "hint: transpose, line" in said
+    assert "hint: transpose, hinted.cu.j2:" in said
 
 
 def test_what_an_estimate_tells() -> None:
@@ -124,11 +141,15 @@ def test_a_record_is_estimated_when_asked(tmp_path: Path, capsys: pytest.Capture
     assert "occupancy" in said
 
 
-def test_no_estimate_says_why() -> None:
-    checked = check(template=HINTED, hints=False, device="v100")
+def test_no_estimate_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: CubinRequest, cache: BuildCache) -> Artifact:
+        raise BuildError(f"nvcc 1.0 does not compile for {request.arch}")
+
+    monkeypatch.setattr(CubinRequest, "build", refuse)
+    checked = check(template=HINTED, hints=False, device="t4")
     assert checked.ok
     assert checked.estimated is None
-    assert "sm_70" in checked.no_estimate
+    assert checked.no_estimate == "nvcc 1.0 does not compile for sm_75"
 
 
 def test_the_winner_is_checked_by_default() -> None:
@@ -183,7 +204,7 @@ def test_what_kernels_do_to_their_process() -> None:
     assert "tore its process down (exit status -9)" in found["killed"].error
     assert found["never"].error.startswith("the traced run took longer than the limit of 20 s: ")
     assert [finding.kind for finding in found["trapped"].findings] == ["crash"]
-    assert "trap executed at kernel.cu:" in found["trapped"].findings[0].detail
+    assert "trap executed at hostile.cu.j2:" in found["trapped"].findings[0].detail
     assert [name for name, checked in found.items() if checked.ok] == ["well", "talking"]
     assert "illegal write at address 0x0" in found["lost"].findings[0].detail
     assert "integer division by zero" in found["divided"].findings[0].detail
@@ -195,7 +216,7 @@ def test_what_kernels_do_to_their_process() -> None:
 
 
 def test_what_a_kernel_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", "--template", str(HOSTILE), "--set-param", "ENDS=talking", "--no-estimate", "--json"]) == 0
+    assert run(["check", "--template", str(HOSTILE), "--param", "ENDS=talking", "--no-estimate", "--json"]) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["ok"]
     assert "a kernel talks" in said.err
@@ -248,7 +269,7 @@ def test_what_no_candidate_is_to_blame_for_ends_the_check(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--all", "--set-param", "ROWS=8"), "--set-param names one configuration and --all takes every one"),
+        (("--all", "--param", "ROWS=8"), "--param names one configuration and --all takes every one"),
         (("--limit", "3"), "--limit 3 says how many configurations --all takes at most: add --all"),
     ],
 )

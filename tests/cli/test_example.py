@@ -57,6 +57,28 @@ def test_the_readme(run: Run, tmp_path: Path) -> None:
     assert not list(EXAMPLE.glob("*.cu"))
 
 
+def test_python_of_the_documents_runs(tmp_path: Path) -> None:
+    """As in a notebook: its functions are no file's."""
+    root = EXAMPLE.parents[1]
+    [snippet] = re.findall(
+        r"^```python\n(.*?)^```", (root / "docs" / "kernels.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    environment = {**os.environ, "AUTOTUNE_DB": str(tmp_path / "notebook.db"), "AUTOTUNE_DEVICE": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-"], input=snippet, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("{'THREADS': 64, 'VEC': 1, 'KEEP': ")
+
+
+def test_what_the_documents_quote_is_in_the_example() -> None:
+    text = (EXAMPLE.parents[1] / "docs" / "kernels.md").read_text()
+    template = (EXAMPLE.parent / "scatter" / "scatter.cu.j2").read_text()
+    [quoted] = re.findall(r'^```toml\n(op        = "scatter_add".*?)^```', text, re.MULTILINE | re.DOTALL)
+    for line in filter(None, quoted.splitlines()):
+        assert line.partition("#")[0].strip() in template
+
+
 def test_every_configuration_is_right(run: Run) -> None:
     """A small problem, all of its space: rows that no number of threads and no vector divides."""
     template = ["--template", "softmax.cu.j2", "--reference", "softmax_reference:row_softmax"]

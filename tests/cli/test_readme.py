@@ -1,5 +1,6 @@
 """The README's commands and Python run as they stand there, in order, on one database."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -47,7 +48,9 @@ def test_the_first_commands_are_the_two_that_matter() -> None:
 def test_commands_run_in_order(run: Run) -> None:
     commands = [shlex.split(command) for command in COMMANDS[2:]]
     assert {command[0] for command in commands} == {"autotune"}
-    assert [command[1] for command in commands] == ["search", "best", "best", "list", "list", "export", "search"]
+    assert [command[1] for command in commands] == [
+        "search", "best", "best", "list", "list", "list", "export", "search",
+    ]  # fmt: skip
     outputs = []
     for _, name, *arguments in commands:
         shortened = SHORTENED if name == "search" else []
@@ -55,12 +58,16 @@ def test_commands_run_in_order(run: Run) -> None:
         outputs.append(run([sys.executable, "-c", code, name, *arguments, *shortened]))
     assert "ESTIMATES for NVIDIA H200" in outputs[0]
     assert re.search(r"^answer +exact$", outputs[1], re.MULTILINE)
-    assert '"answer": "nearest"' in outputs[2] or '"answer": "exact"' in outputs[2]
-    assert outputs[5].startswith("wrote backward.cu: ")
+    assert re.search(r'"answer": "(nearest|start)"', outputs[2])
+    assert re.search(r'"ms": null', outputs[2])
+    assert re.search(r'"sure": "(likely|plausible)', outputs[2])
+    assert outputs[6].startswith("wrote backward.cu: ")
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_python_runs(snippet: str, run: Run) -> None:
+    if "import torch" in snippet and importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: `make test-torch` installs it")
     printed = run([sys.executable, "-c", snippet])
     promised = re.findall(r"^# (\(.*)$", snippet, re.MULTILINE)
     if promised:

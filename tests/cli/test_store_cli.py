@@ -1,5 +1,7 @@
 """The commands that read a database: `best`, `list`, `show` and `db`."""
 
+import csv
+import io
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -19,6 +21,8 @@ from autotune.store.schema_version import HEAD, VERSION_TABLE
 from autotune.store.shipped import shipped_winners
 from tests.store.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
 
+OTHER = FORWARD.replace(T=64, T_kv=64)
+FAMILY = builtin_templates("forward")[0].name
 Capture = pytest.CaptureFixture[str]
 
 
@@ -40,11 +44,24 @@ def db(tmp_path: Path, nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -
     tuned = Space(family, FORWARD, gpu("h200")).candidate(family.defaults)
     with open_store() as store:
         store.record(H200, FORWARD, candidate(1), SOURCE, wrong())
-        store.record(H200, FORWARD, tuned, "ab" * 8, ok(1.25))
-        store.record(H200, FORWARD, tuned, "ab" * 8, ok(1.5), stage="final")
-        store.record(CPU_H200, FORWARD, candidate(2), SOURCE, ok(0.5, "estimated"))
+        store.record(H200, FORWARD, tuned, "ab" * 8, ok(0.0125))
+        store.record(H200, FORWARD, tuned, "ab" * 8, ok(0.015), stage="final")
+        store.record(CPU_H200, FORWARD, candidate(2), SOURCE, ok(0.005, "estimated"))
         store.name_winner(3)
     return path
+
+
+@pytest.fixture
+def searched(db: Path) -> Path:
+    """With two searches of another problem: one of three trials, one that was worse."""
+    with open_store() as store:
+        for sampler, times in (("tpe", (4.0, 2.0, 3.0)), ("random", (8.0,))):
+            settings = {"templates": {"simt": "h"}, "sampler": sampler, "seed": 7}
+            search = store.start_search(H200, OTHER, settings, {})
+            for at, ms in enumerate(times):
+                store.record(H200, OTHER, candidate(at + 10 * len(times)), SOURCE, ok(ms), search.id)
+            store.end_search(search.id, "finished")
+    return db
 
 
 def call(capsys: Capture, *arguments: str) -> Any:
@@ -63,12 +80,15 @@ def fails(capsys: Capture, code: int, *arguments: str) -> str:
 
 def test_best_as_json(db: Path, capsys: Capture) -> None:
     data = call(capsys, "best", "--op", "forward", "--device", "h200")
-    assert (data["answer"], data["kind"], data["ms"], data["measurement_id"]) == ("exact", "measured", 1.5, 3)
+    assert (data["answer"], data["kind"], data["ms"], data["measurement_id"]) == ("exact", "measured", 0.015, 3)
     assert data["problem"] == {"op": "forward", **FORWARD.fields}
     assert data["config"] == builtin_templates("forward")[0].defaults
-    data = call(capsys, "best", "--op", "forward", "--T", "3000", "--device", "h200")
+    only = ["--template", FAMILY]  # others ship winners that promise more
+    data = call(capsys, "best", "--op", "forward", "--T", "3000", "--device", "h200", *only)
     assert (data["answer"], data["found"]["T"], data["problem"]["T"]) == ("nearest", 1024, 3000)
-    assert (data["ms"], data["found_ms"]) == (None, 1.5)
+    assert (data["ms"], data["found_ms"]) == (None, 0.015)
+    assert data["expected_ms"] == pytest.approx(0.12, rel=0.4)
+    assert data["sure"] == "plausible: timed for a problem 2.2 octaves away"
     assert not {"source", "plan"} & data.keys()
     data = call(capsys, "best", "--op", "forward", "--device", "h200", "--source", "--plan")
     assert "__global__" in data["source"]
@@ -81,11 +101,16 @@ def test_best_for_people(db: Path, capsys: Capture) -> None:
     assert run(["best", "--op", "forward", "--device", "h200"]) == 0
     lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     assert lines["answer"] == "exact"
-    assert lines["time"] == "1.5 ms (measured) on h200 from your database"
+    assert lines["time"] == "0.015 ms (measured) on h200 from your database"
     assert lines["device"] == "NVIDIA H200"
-    assert run(["best", "--op", "forward", "--T", "3000", "--device", "h200"]) == 0
-    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert lines["time"] == f"1.5 ms (measured) for {FORWARD}, the nearest problem, on h200 from your database"
+    near = ["--template", FAMILY, "--T", "3000", "--device", "h200"]
+    assert run(["best", "--op", "forward", *near]) == 0
+    pairs = [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    lines = dict(pairs)
+    assert "time" not in lines
+    assert lines["expected"].endswith(" ms, not measured")
+    assert lines["sure"] == "plausible: timed for a problem 2.2 octaves away"
+    assert ["note", f"tuned for {FORWARD}"] in pairs
 
 
 def test_best_prints_the_source(db: Path, capsys: Capture) -> None:
@@ -104,26 +129,26 @@ def test_best_refuses_what_makes_no_sense(db: Path, capsys: Capture) -> None:
 
 
 def test_lists(db: Path, capsys: Capture) -> None:
-    winners = call(capsys, "list", "winners")
+    winners = call(capsys, "list", "winners", "--own")
     assert [(row["id"], row["device"], row["kind"], row["ms"]) for row in winners] == [
-        (4, "cpu:h200", "estimated", 0.5),
-        (3, "h200", "measured", 1.5),
+        (4, "cpu:h200", "estimated", 0.005),
+        (3, "h200", "measured", 0.015),
     ]
     trials = call(capsys, "list", "trials", "--device", "h200", "--limit", "2")
     assert [(row["id"], row["stage"], row["outcome"]) for row in trials] == [(3, "final", "ok"), (2, "trial", "ok")]
     assert [row["id"] for row in call(capsys, "list", "trials", "--outcome", "wrong_result")] == [1]
     (problem,) = call(capsys, "list", "problems", "--device", "h200")
-    assert (problem["problem"], problem["trials"], problem["ok"]) == (FORWARD.key, 2, 1)
-    assert (problem["measured ms"], problem["estimated ms"]) == (1.5, None)
+    assert (problem["problem"], problem["trials"], problem["ok"]) == (FORWARD.to_json(), 2, 1)
+    assert (problem["measured ms"], problem["estimated ms"]) == (0.015, None)
     devices = call(capsys, "list", "devices")
     assert [(row["device"], row["trials"]) for row in devices] == [("cpu:h200", 1), ("h200", 2)]
 
 
-LISTS = ("problems", "winners", "trials", "devices", "gpus")
+LISTS = ("problems", "winners", "searches", "trials", "devices", "gpus")
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_every_list_honours_its_limit(what: str, db: Path, capsys: Capture) -> None:
+def test_every_list_honours_its_limit(what: str, searched: Path, capsys: Capture) -> None:
     assert len(call(capsys, "list", what)) > 1
     assert len(call(capsys, "list", what, "--limit", "1")) == 1
 
@@ -131,14 +156,16 @@ def test_every_list_honours_its_limit(what: str, db: Path, capsys: Capture) -> N
 @pytest.mark.parametrize(
     ("option", "takers"),
     [
-        (("--op", "forward"), "problems winners trials"),
-        (("--device", "h200"), "problems winners trials devices"),
+        (("--op", "forward"), "problems winners searches trials"),
+        (("--T", "64"), "problems winners searches trials"),
+        (("--device", "h200"), "problems winners searches trials devices"),
         (("--template", "simt"), "winners trials"),
         (("--outcome", "ok"), "trials"),
-        (("--sort", "ms"), "winners trials"),
+        (("--sort", "ms"), "winners searches trials"),
         (("--full-precision",), "winners"),
         (("--shipped",), "winners"),
-        (("--db", "a.db"), "problems winners trials devices"),
+        (("--own",), "winners"),
+        (("--db", "a.db"), "problems winners searches trials devices"),
     ],
 )
 def test_a_list_takes_an_option_or_refuses_it(
@@ -174,14 +201,15 @@ def test_winners_before_any_search_are_the_shipped_ones(
     assert "flash_tf32x3" not in {row["template"] for row in full}
     assert call(capsys, "list", "winners", "--device", "a100") == []
     assert "there is no database" in fails(capsys, 1, "list", "trials")
-    assert "give one of them" in fails(capsys, 2, "list", "winners", "--shipped", "--db", "a.db")
+    assert "give one" in fails(capsys, 2, "list", "winners", "--shipped", "--db", "a.db")
+    assert "there is no database" in fails(capsys, 1, "list", "winners", "--own")
 
 
 def test_a_list_for_people_is_not_cut(db: Path, capsys: Capture) -> None:
-    assert run(["list"]) == 0
+    assert run(["list", "--own"]) == 0
     shared, heading, *rows = capsys.readouterr().out.splitlines()
     assert shared == f"all rows: problem {FORWARD.key}"
-    assert heading.split() == ["id", "device", "template", "configuration", "stage", "outcome", "ms", "kind"]
+    assert heading.split() == ["id", "device", "template", "stage", "outcome", "ms", "kind", "configuration"]
     assert candidate(2).key.removeprefix("simt ") in rows[0]
     assert len(rows) == 2
     assert all(line == line.rstrip() for line in (shared, heading, *rows))
@@ -197,20 +225,95 @@ def test_what_all_rows_have_in_common_is_said_once(db: Path, capsys: Capture) ->
         ["all", "rows:", "device", "h200"],
         ["all", "rows:", "problem", *(word for word in FORWARD.key.split() if not word.startswith("T="))],
         ["all", "rows:", "template", "mine", "WARPS=4"],
-        ["id", "problem", "configuration", "stage", "outcome", "ms", "kind"],
-        ["6", "T=2048", "BLOCK_M=64", "trial", "ok", "2.048", "measured"],
-        ["5", "T=512", "BLOCK_M=16", "trial", "ok", "0.512", "measured"],
+        ["id", "stage", "outcome", "ms", "kind", "problem", "configuration"],
+        ["6", "trial", "ok", "2.048", "measured", "T=2048", "BLOCK_M=64"],
+        ["5", "trial", "ok", "0.512", "measured", "T=512", "BLOCK_M=16"],
     ]
     assert run(["list", "trials", "--limit", "1"]) == 0
     assert FORWARD.replace(T=2048).key in capsys.readouterr().out.splitlines()[1]
+
+
+def test_searches_beside_one_another(searched: Path, capsys: Capture) -> None:
+    good, bad = call(capsys, "list", "searches", "--T", "64")
+    assert (good["sampler"], good["seed"], good["state"], good["trials"], good["ok"]) == ("tpe", 7, "finished", 3, 3)
+    assert (good["best ms"], good["kind"], good["at trial"], good["x best"]) == (2.0, "measured", 2, 1.0)
+    assert (bad["best ms"], bad["at trial"], bad["x best"]) == (8.0, 1, 4.0)
+    assert good["problem"] == OTHER.to_json()
+    assert [row["id"] for row in call(capsys, "list", "searches", "--sort", "new")] == [2, 1]
+    assert call(capsys, "list", "searches", "--T", "65") == []
+    assert run(["list", "searches"]) == 0
+    heading, first, _ = capsys.readouterr().out.splitlines()
+    assert heading.split()[5:] == ["trials", "ok", "best", "ms", "kind", "at", "trial", "x", "best", "begun", "problem"]
+    assert first.split()[0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        (("--T", "64"), [8, 7, 6, 5]),
+        (("--T", "64,1024", "--limit", "5"), [8, 7, 6, 5, 4]),
+        (("--T", "1024", "--device", "h200"), [3, 2, 1]),
+        (("--causal", "--T", "1024"), [4, 3, 2, 1]),
+        (("--no-causal",), []),
+        (("--set", "dtype=bf16"), []),
+        (("--dtype", "fp16", "--T-kv", "64", "--sort", "ms"), [6, 7, 5, 8]),
+    ],
+)
+def test_trials_of_some_problems(filters: tuple[str, ...], ids: list[int], searched: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "trials", *filters)] == ids
+
+
+def test_fields_filter_every_list_of_problems(searched: Path, capsys: Capture) -> None:
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--T", "1024")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--T", "64")] == [6]
+    assert call(capsys, "list", "winners", "--own", "--T", "63") == []
+    (problem,) = call(capsys, "list", "problems", "--T", "64")
+    assert (problem["problem"]["T"], problem["trials"]) == (64, 4)
+    shipped = call(capsys, "list", "winners", "--shipped", "--T", "1024", "--HS", "64", "--op", "backward")
+    assert {(row["problem"]["T"], row["problem"]["HS"], row["problem"]["op"]) for row in shipped} == {
+        (1024, 64, "backward")
+    }
+
+
+def test_winners_are_yours_and_then_those_that_come_with_the_package(db: Path, capsys: Capture) -> None:
+    rows = call(capsys, "list", "winners")
+    assert [(row["id"], row["origin"]) for row in rows[:3]] == [(4, "own"), (3, "own"), (None, "shipped")]
+    assert len(rows) == 2 + len(shipped_winners())
+    assert run(["list", "--op", "forward", "--T", "1024", "--HS", "64"]) == 0
+    heading = next(line for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("id"))
+    assert heading.split()[:2] == ["id", "origin"]
+
+
+def test_json_has_objects_and_where_a_record_is_from(searched: Path, capsys: Capture) -> None:
+    newest, *_ = call(capsys, "list", "trials")
+    assert newest["config"] == candidate(10).config
+    assert newest["problem"] == OTHER.to_json()
+    assert (newest["search"], newest["origin"], newest["stage"]) == (2, "own", "trial")
+    assert newest["date"].startswith("20")
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_lists_for_spreadsheets(what: str, searched: Path, capsys: Capture) -> None:
+    rows = call(capsys, "list", what, "--limit", "3")
+    assert run(["list", what, "--csv", "--limit", "3"]) == 0
+    read = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(read) == len(rows)
+    for text, row in zip(read, rows, strict=True):
+        for name, value in {**row.get("problem", {}), **row}.items():
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                assert text[name] == str(value)
+        for name, value in row.get("config", {}).items():
+            assert text[f"config.{name}"] == str(value)
+    assert "give one of them" in fails(capsys, 2, "list", what, "--csv", "--json")
 
 
 def test_lists_by_time_template_and_outcome(db: Path, capsys: Capture) -> None:
     assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms")] == [4, 2, 3]
     assert [row["id"] for row in call(capsys, "list", "trials", "--sort", "ms", "--device", "h200")] == [2, 3]
     assert [row["id"] for row in call(capsys, "list", "trials", "--template", candidate(1).template)] == [4, 1]
-    assert [row["id"] for row in call(capsys, "list", "winners", "--sort", "new")] == [4, 3]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--own", "--sort", "new")] == [4, 3]
     assert [row["id"] for row in call(capsys, "list", "winners", "--template", candidate(1).template)] == [4]
+    assert [row["id"] for row in call(capsys, "list", "winners", "--db", str(db))] == [4, 3]
     (row,) = call(capsys, "list", "trials", "--outcome", "wrong_result")
     assert row["message"] == wrong().message
     assert run(["list", "trials", "--outcome", "wrong_result"]) == 0
@@ -222,8 +325,8 @@ def test_lists_by_time_template_and_outcome(db: Path, capsys: Capture) -> None:
 def test_show_a_winner_with_its_history(db: Path, capsys: Capture) -> None:
     data = call(capsys, "show", "3")
     assert (data["id"], data["winner"], data["stage"]) == (3, True, "final")
-    assert data["measurement"]["timing"]["median_ms"] == 1.5
-    assert [(item["id"], item["ms"]) for item in data["history"]] == [(2, 1.25), (3, 1.5)]
+    assert data["measurement"]["timing"]["median_ms"] == 0.015
+    assert [(item["id"], item["ms"]) for item in data["history"]] == [(2, 0.0125), (3, 0.015)]
     assert [item["id"] for item in data["improvements"]] == [2]
     assert call(capsys, "show", "ab" * 8)["id"] == 2  # the hash in an exported file
     assert run(["show", "3"]) == 0
@@ -256,7 +359,7 @@ def test_export_for_other_tuners(db: Path, tmp_path: Path, capsys: Capture, form
     chosen = ("--format", form, "--device", "h200", "--template", family.name, "--problem", FORWARD.key)
     assert call(capsys, "db", "export", "-o", str(file), *chosen) == {"configurations": 1, "file": str(file)}
     space = RecordedSpace.load(file)
-    assert (space.name, space.device, space.best_ms) == (family.name, gpu("h200").title, 1.25)
+    assert (space.name, space.device, space.best_ms) == (family.name, gpu("h200").title, 0.0125)
     assert list(space.configs) == [family.defaults]
     assert run(["db", "export", *chosen]) == 0
     assert capsys.readouterr().out == file.read_text()
@@ -281,7 +384,7 @@ def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:
     assert call(capsys, "db", "export", "--op", "backward") == []
     assert run(["db", "export", "--winners", "--device", "h200"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["measurement"]["timing"]["median_ms"] == 1.5
+    assert json.loads(line)["measurement"]["timing"]["median_ms"] == 0.015
 
 
 def test_a_bad_import_makes_no_database(tmp_path: Path, capsys: Capture) -> None:
@@ -305,3 +408,18 @@ def test_a_missing_or_broken_database(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "text.db").write_text("hello")
     assert "is not a SQLite database" in fails(capsys, 1, "list", "--db", str(tmp_path / "text.db"))
     assert "is a folder" in fails(capsys, 1, "list", "--db", str(tmp_path))
+
+
+def test_forgetting(db: Path, capsys: Capture) -> None:
+    assert call(capsys, "db", "forget", "--outcome", "wrong_result", "--dry-run")["forgotten"] == {"wrong_result": 1}
+    assert call(capsys, "db", "forget", "--outcome", "crash")["forgotten"] == {}
+    assert run(["db", "forget", "--outcome", "wrong_result", "--outcome", "crash"]) == 0
+    assert capsys.readouterr().out == "1 record forgotten: wrong_result 1\n"
+    assert run(["db", "forget", "2", "3"]) == 0
+    assert capsys.readouterr().out == (
+        "2 records forgotten: ok 2\nwinners among them: 0 replaced by the best that is left, 1 without another\n"
+    )
+    with open_store(db) as store:
+        assert [record.id for record in store.measurements(stage=None)] == [4]
+    assert "name what to forget" in fails(capsys, 2, "db", "forget")
+    assert "not one of" in fails(capsys, 2, "db", "forget", "--outcome", "bad")

@@ -1,7 +1,9 @@
 """Every family compiles without a warning for every architecture it allows; what is tried first does not spill."""
 
 import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from tests.every_family import FAMILIES, GPU_OF, Fields, dtypes_of, fitted, home
 
 HEAD_SIZES = (32, 64, 40, 32, 64, 96, 32)
 RARE_PATH = {"forward-naive": (164, 64), "forward-warp_per_query": (164, 64), "backward-unfused": (8, 8)}
-"""Bytes that families which are never fast spill and keep on the stack where rows are computed again."""
+"""Bytes that families which are never fast spill and keep on the stack: where rows are computed again, as a test
+of what is left without that shows. Rows of finite results never go there."""
 
 SPILLING = ("backward-flash_tf32x3",)
 """Families with suggestions that spill a few bytes and are fast all the same; their defaults do not."""
@@ -90,6 +93,18 @@ def test_what_is_tried_first_does_not_spill(family: Template, dtype: str, all_st
         for report in artifact.kernels:
             allowed = RARE_PATH.get(name_of(family), (0, 0))
             assert (report.spill_bytes, report.stack_bytes) <= allowed, (report.kernel, config)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if name_of(f) in RARE_PATH], ids=name_of)
+def test_what_spills_is_the_rare_path_alone(family: Template, cache: BuildCache) -> None:
+    """Without the calls that compute rows again nothing spills, and nothing lies on the stack."""
+    spec = home(family)
+    problem = supported(family, {"dtype": dtypes_of(family, spec)[0]}, spec)
+    source = render(family, problem, Space(family, problem, spec).default(), spec)
+    body, calls = re.subn(r"\bexact\.\w+(<\w+>)?\([^;]*\)", "0.0", source.body)
+    assert calls > 0
+    for report in build_cubin(replace(source, body=body), spec.arch, cache).kernels:
+        assert (report.spill_bytes, report.stack_bytes) == (0, 0), report.kernel
 
 
 def test_every_family_runs_on_some_architecture() -> None:

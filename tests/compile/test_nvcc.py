@@ -8,7 +8,7 @@ from autotune.compilers.artifact import KernelReport
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import ARCHITECTURES, CubinRequest, build_cubin
 from autotune.compilers.pool import BuildPool
-from autotune.compilers.toolchain import find_nvcc
+from autotune.compilers.toolchain import Compiler, find_nvcc
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
 from autotune.families.source import Include
 from tests.sources import kernel_source
@@ -40,7 +40,7 @@ SOURCE = kernel_source(BODY, includes=(Include("common/scale.cuh", "#define SCAL
 def nvccs() -> dict[str, Path]:
     """Every version of nvcc on this machine: a toolkit's and the wheel's differ."""
     found = [toolchain._probe_nvcc(place) for place in toolchain._nvcc_places() if place.is_file()]
-    return {str(compiler): compiler.path for compiler in found if compiler is not None}
+    return {str(compiler): compiler.path for compiler in found if isinstance(compiler, Compiler)}
 
 
 def test_there_is_a_compiler() -> None:

@@ -1,4 +1,5 @@
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,14 @@ kernel.cu(9): error: identifier "y" is undefined
     ]
     assert first_errors("\n".join(f"a.cu({i}): error: x" for i in range(20))).count("\n") == 5
     assert first_errors("") == ""
+
+
+def test_a_folder_for_temporary_files_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """nvcc says nothing then; it is given one that is there."""
+    nvcc = fake_nvcc(tmp_path / "wheel", "1.0.7", archs="sm_80")
+    text = nvcc.read_text()
+    nvcc.write_text(text.replace("case", '[ -d "$TMPDIR" ] || exit 1\n        case', 1))
+    assert "TMPDIR" in nvcc.read_text()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert find_nvcc("sm_80").archs == ("sm_80",)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.main import run
 from autotune.core.database_files import plain_path
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.passwords import hidden
@@ -35,6 +36,18 @@ def test_errors_hide_it(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         open_store(url).close()
     assert SECRET not in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", WRITTEN)
+def test_tracebacks_hide_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_DEBUG", "1")
+    assert run(["list", "trials", "--db", url]) != 0
+    out, err = capsys.readouterr()
+    assert "Traceback" in err
+    assert SECRET not in out + err
 
 
 @pytest.mark.parametrize("url", [WRITTEN[0], WRITTEN[4]])

@@ -27,7 +27,7 @@ _NAMES = {numpy_dtype(name): name for name in DTYPES}
 
 class SmallKernel:
     """`body` defines `extern "C" __global__ void test(...)`, whose parameters are pointers to the buffers in order,
-    then the tensor maps that `maps` describes, if any.
+    then the tensor maps that `maps` describes, if any. One block runs it, or a grid of `blocks`.
 
     `emulated` is False where tests/gpu runs the tests of wrappers once more.
     """
@@ -35,12 +35,22 @@ class SmallKernel:
     emulated: ClassVar[bool] = True
 
     def __init__(
-        self, body: str, cache: BuildCache, *, threads: int = 32, smem: int = 0, maps: Sequence[TensorMapArg] = ()
+        self,
+        body: str,
+        cache: BuildCache,
+        *,
+        threads: int | tuple[int, int, int] = 32,
+        blocks: tuple[int, int, int] = (1, 1, 1),
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        smem: int = 0,
+        maps: Sequence[TensorMapArg] = (),
     ) -> None:
-        self.body, self.cache, self.threads, self.smem, self.maps = body, cache, threads, smem, tuple(maps)
+        self.body, self.cache, self.blocks, self.smem, self.maps = body, cache, blocks, smem, tuple(maps)
+        self.cluster = cluster
+        self.threads = (threads, 1, 1) if isinstance(threads, int) else threads
 
     def __call__(self, **buffers: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """All buffers after one block has run; the arrays given are what it starts from."""
+        """All buffers after the kernel has run; the arrays given are what it starts from."""
         flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in buffers.items()}
         plan = self._plan(flat)
         device = CpuDevice(gpu("h200"), threads=1) if self.emulated else _gpu_device()
@@ -64,7 +74,7 @@ class SmallKernel:
         buffers = tuple(Buffer(name, _NAMES[array.dtype], array.size, "output") for name, array in flat.items())
         pointers = (PointerArg(buffer.name, buffer.name, 0, buffer.dtype, "output") for buffer in buffers)
         args: tuple[Arg, ...] = (*pointers, *self.maps)
-        return LaunchPlan(buffers, (Launch("test", (1, 1, 1), (self.threads, 1, 1), self.smem, args),))
+        return LaunchPlan(buffers, (Launch("test", self.blocks, self.threads, self.smem, args, self.cluster),))
 
     def _source(self, plan: LaunchPlan) -> KernelSource:
         includes = collect_includes(self.body, (resource_root("templates"),), "a test's kernel")

@@ -175,7 +175,7 @@ def test_on_every_gpu_of_the_table() -> None:
     times = {spec.name: estimate(device=spec.name).ms for spec in gpus()}
     assert min(times.values()) > 0
     assert times["t4"] > 4 * times["h200"]
-    assert times["v100"] > times["a100"] > times["h200"]
+    assert times["t4"] > times["a100"] > times["h200"]
     assert rates_of(gpu("l4")).l2_bytes == 64 * 58  # nothing is published: all ports busy
     assert rates_of(gpu("a100")).l2_bytes == 5120
 

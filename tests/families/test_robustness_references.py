@@ -10,7 +10,8 @@ import pytest
 
 from autotune.core.errors import UsageError
 from autotune.families.template import load_template
-from autotune.families.user_op import CustomOp, load_reference
+from autotune.families.user_functions import load_function
+from autotune.families.user_op import CustomOp
 
 TEMPLATE = Path(__file__).parents[2] / "examples" / "softmax" / "softmax.cu.j2"
 
@@ -49,11 +50,11 @@ def test_a_module_that_fails_when_it_is_imported(
     (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(UsageError, match="cannot be loaded"):
-        load_reference(f"{name}:f", tmp_path)
+        load_function(f"{name}:f", tmp_path)
 
 
 @pytest.mark.parametrize("text", ["..up:f", ".here:f"])
 def test_relative_names(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(UsageError, match="cannot be loaded"):
-        load_reference(text, tmp_path)
+        load_function(text, tmp_path)

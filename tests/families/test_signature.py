@@ -1,11 +1,12 @@
 """Launches and kernels must agree, as far as the source tells."""
 
+import struct
 from collections.abc import Sequence
 
 import pytest
 
 from autotune.core.errors import TemplateError
-from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg, Zero
+from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, ViewArg, Zero, pack_arguments
 from autotune.families.signature import agreed
 from autotune.families.source import Include
 
@@ -47,9 +48,10 @@ def test_what_agrees_is_left_alone(parameters: str, args: tuple[Arg, ...], attri
     assert agreed("t", kernel(parameters, attributes), (), given) is given
 
 
-def test_whole_numbers_are_widened() -> None:
-    [launch] = agreed("t", kernel("const float* x, long long n"), (), plan((X, N))).launches
-    assert launch.args == (X, ScalarArg("n", "long long", 7))
+def test_numbers_are_widened() -> None:
+    [launch] = agreed("t", kernel("const float* x, long long n, double eps"), (), plan((X, N, EPS))).launches
+    assert launch.args == (X, ScalarArg("n", "long long", 7), ScalarArg("eps", "double", 0.5))
+    assert pack_arguments(launch.args[1:], {}) == struct.pack("<qd", 7, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,9 @@ def test_whole_numbers_are_widened() -> None:
         ("View<float, 2> x", (X,), "takes a View as parameter 1, its launch passes 'x', a pointer"),
         ("int n, float* x", (X, N), "takes int as parameter 1, its launch passes 'x', a pointer"),
         ("float* x", (X, N), "takes 1 parameters, its launch passes 2"),
+        ("double n", (N,), r"takes double as parameter 1, its launch passes 'n', int; write it as 1\.0 \*"),
+        ("bool n", (N,), "takes a number of less than 4 bytes as parameter 1, its launch passes 'n', int"),
+        ("const unsigned char n", (N,), "takes a number of less than 4 bytes as parameter 1"),
         ("void", (N,), "takes 0 parameters, its launch passes 1"),
     ],
 )

@@ -2,22 +2,24 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0508135218c4b34e
+// hash:          271960da77a0f1e9
 
 #include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
 #include "common/attention/gradient_operands.cuh"
 #include "common/attention/grid.cuh"
+#include "common/attention/key_step.cuh"
+#include "common/attention/pair_tiles.cuh"
+#include "common/attention/query_share_mma.cuh"
+#include "common/attention/query_step.cuh"
+#include "common/attention/query_stream.cuh"
 #include "common/attention/row_dots.cuh"
 #include "common/attention/row_sums.cuh"
 #include "common/attention/score.cuh"
-#include "common/attention/score_tiles.cuh"
 #include "common/attention/steps.cuh"
 #include "common/ptx/async_copy.cuh"
-#include "common/ptx/ldmatrix.cuh"
 #include "common/ptx/opaque.cuh"
 #include "common/ptx/shared_address.cuh"
-#include "common/ptx/stmatrix.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/shared_tile.cuh"
 #include "common/tile/tile_copy.cuh"
@@ -30,8 +32,6 @@
 
 using element = __half;
 
-enum class Schedule { TOGETHER, OVERLAPPED, IN_TURN };
-
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr bool ATOMIC = true;        // blocks of keys add up dQ in memory; else it has blocks of its own
@@ -43,6 +43,8 @@ constexpr int WARPS_D = 1;         // that own the same keys and share out queri
 constexpr bool SPLIT_GRADIENTS = false;  // half of the warps have parts of dV, half of dK; else all of both
 constexpr int CHUNK = 32;          // queries a warp works on at once
 constexpr Schedule SCHEDULE = Schedule::TOGETHER;
+constexpr int DQ_WARPS_M = 2;      // ATOMIC: warps over the queries of dQ, the others over its columns
+constexpr int DQ_PARTS = 1;        // in which a warp computes these columns, one after the other
 constexpr int STAGES = 2;          // tiles of Q and of dO in shared memory, or of K and of V
 constexpr bool K_IN_REGISTERS = false;  // or read from shared memory at every step; of dQ's blocks, Q
 constexpr bool V_IN_REGISTERS = false;  // of dQ's blocks, dO
@@ -51,32 +53,33 @@ constexpr bool STMATRIX = false;     // writes P and dS
 constexpr bool REVERSE = true;      // from the last step to the first
 constexpr bool PEEL = true;         // steps with a mask have a loop of their own
 constexpr int HEADS_AT_ONCE = 0;   // whose blocks follow one another in the grid; 0: all
+constexpr bool MEND_APART = false;   // a kernel of its own computes again what is not finite of dK and dV
 constexpr int ROW_THREADS = 256;   // a block of the kernels that work row by row
 constexpr int ROW_LANES = 8;       // of them a row, to compute its delta
 
 constexpr int WARPS = BLOCK_N * WARPS_D / OWN_TILES / 16;
 constexpr int THREADS = 32 * WARPS;
-constexpr bool SHARED_PAIRS = WARPS_D > 1;  // P and dS change warps, by way of shared memory
-constexpr int C_TILES = CHUNK / 8;          // tiles of 8 in a chunk
-constexpr int GRADIENT_TILES = (SPLIT_GRADIENTS ? 2 : 1) * OWN_TILES;  // of 16 keys in a warp's parts of dK and dV
-constexpr int D_TILES = HS / WARPS_D / 8;                              // of 8 columns of the head
+constexpr int QUERY_ROWS = BLOCK_N * WARPS_D;  // queries a block that computes dQ
+constexpr bool SHARED_PAIRS = WARPS_D > 1;     // P and dS change warps, by way of shared memory
+constexpr PairRoute ROUTE = SHARED_PAIRS ? PairRoute::CHANGE_WARPS : ATOMIC ? PairRoute::DS_COPIED : PairRoute::STAY;
 constexpr int PAIR_TILES = SHARED_PAIRS || DQ_LATER ? 2 : ATOMIC ? 1 : 0;
-constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;  // rows from one step's to the next one's
+constexpr int GRADIENT_TILES = (SPLIT_GRADIENTS ? 2 : 1) * OWN_TILES;  // of 16 keys in a warp's parts of dK and dV
+constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;                // rows from one step's to the next one's
 constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a rounding of an element
 
 using Tile = SharedTile<HS, true>;
-using PairTile = SharedTile<BLOCK_M, true>;      // P or dS, transposed: keys by queries
-using Products = float[OWN_TILES][C_TILES][4];      // S or dP: own rows by a chunk
-using Pairs = uint32_t[OWN_TILES][4];               // P or dS, rounded, of 16 queries
-using Gradients = float[GRADIENT_TILES][D_TILES][4];
+using PairTile = SharedTile<BLOCK_M, true>;  // P or dS, transposed: keys by queries
+using FirstOwnRows = OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>;   // a warp's of K, or of Q
+using SecondOwnRows = OwnRows<Tile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO
+using Gradients = float[GRADIENT_TILES][HS / WARPS_D / 8][4];
 using Operands = GradientOperands<element, HS, CAUSAL>;
+using Queries = QueryStream<Tile, BLOCK_M, NEXT_TILE, THREADS, Operands>;
+using Lanes = KeyLanes<Tile, OWN_TILES, WARPS_D>;
+using Writer = PairWriter<PairTile, STMATRIX>;
+using Step = KeyStep<element, CHUNK, WARPS_D, ROUTE, CAUSAL, Tile, PairTile, STMATRIX, OWN_TILES, K_IN_REGISTERS, V_IN_REGISTERS,
+                     Gradients>;
+using Share = QueryShare<element, Tile, PairTile, BLOCK_N, DQ_WARPS_M, WARPS / DQ_WARPS_M, DQ_PARTS>;
 using Place = BlockPlace<HEADS_AT_ONCE>;
-
-constexpr int DQ_WARPS_M = 2;                  // warps over the queries of dQ, the others over its columns
-constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
-constexpr int DQ_M_TILES = BLOCK_M / DQ_WARPS_M / 16;  // tiles of 16 queries a warp
-constexpr int DQ_D_TILES = HS / DQ_WARPS_D / 8;        // tiles of 8 columns a warp
-constexpr int DQ_PARTS = 1;                    // in which it computes these columns, one after the other
 
 /// delta and the log-sum-exp in base 2 of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
@@ -126,293 +129,10 @@ struct KeyMemory {
     }
 };
 
-/// Tiles of queries on their way to a block of keys, for one query head after the other that shares the keys.
-struct QueryStream {
-    const Operands& in;
-    const KeyMemory& memory;
-    int batch;
-    int head_end;
-    int query_first;  // of the first step of a head
-    int query_last;   // of its last step
-    TileCopier<Tile, THREADS> copier;
-    bool vectors_q = allows_vectors<8>(in.q);
-    bool vectors_dout = allows_vectors<8>(in.dout);
-
-    __device__ __forceinline__ void copy(int head, int query, int stage) const
-    {
-        const int batch_now = opaque(batch);  // see `attend`
-        const int offset = stage * Tile::bytes(BLOCK_M);
-        copy_rows<BLOCK_M>(copier, memory.q + offset, in.q, batch_now, head, query, in.T, vectors_q);
-        copy_rows<BLOCK_M>(copier, memory.dout + offset, in.dout, batch_now, head, query, in.T, vectors_dout);
-        if (threadIdx.x < BLOCK_M / 2)  // two queries a copy
-            copy_async(shared_address(memory.sums) + (stage * BLOCK_M + 2 * threadIdx.x) * sizeof(RowSums),
-                       in.sums_of(batch_now, head, query + 2 * threadIdx.x), true);
-    }
-
-    /// The step after that of (head, query), if there is one.
-    __device__ __forceinline__ void copy_after(int head, int query, int stage) const
-    {
-        const bool last = query == query_last;
-        if (!last || head + 1 < head_end) copy(last ? head + 1 : head, last ? query_first : query + NEXT_TILE, stage);
-        commit_copies();
-    }
-};
-
-/// Where a warp writes P and dS of its keys: the lane's place in a PairTile.
-struct PairWriter {
-    int place;
-
-    __device__ __forceinline__ PairWriter(int warp_row, int lane)
-        : place((STMATRIX ? ldmatrix_rows_first<PairTile>() : opaque(PairTile::offset(lane / 4, 0) + lane % 4 * 4)) +
-                PairTile::bytes(warp_row))
-    {
-    }
-
-    /// 16 queries from `column` of the tile on.
-    __device__ __forceinline__ void write(unsigned char* tile, const Pairs& a, int column) const
-    {
-#pragma unroll
-        for (int m = 0; m < OWN_TILES; ++m) {
-            if constexpr (STMATRIX) {
-                stmatrix(shared_address(tile) + PairTile::advance(place, column / 8) + PairTile::bytes(16 * m), a[m]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    *reinterpret_cast<uint32_t*>(tile + PairTile::advance(place, column / 8 + i / 2) +
-                                                 PairTile::bytes(16 * m + i % 2 * 8)) = a[m][i];
-            }
-        }
-    }
-};
-
-/// A warp's place in a block of keys, and where its lanes read tiles, for ldmatrix.
-struct KeyLanes {
-    int lane;
-    int row;   // the warp's first key in the block
-    int part;  // its number among the warps that own these keys
-    int rows_first = ldmatrix_rows_first<Tile>();
-    int cols_first = ldmatrix_cols_first<Tile>();
-
-    __device__ __forceinline__ KeyLanes(int warp, int lane_)
-        : lane(lane_), row(warp / WARPS_D * 16 * OWN_TILES), part(warp % WARPS_D)
-    {
-    }
-};
-
-/// A warp's step: its keys by the queries of a tile, a chunk of them at a time. `first` is a chunk's first query in the
-/// tile. Sums: Gradients.
-template <class Sums>
-struct KeyStep {
-    const Scores<CAUSAL>& scores;
-    const OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>& keys;
-    const OwnRows<Tile, OWN_TILES, V_IN_REGISTERS>& values;
-    const KeyLanes& lanes;
-    const PairWriter& writer;
-    int pair_rows_first;
-    Sums& dk;  // where P and dS stay with the warp, it adds to these
-    Sums& dv;
-    SharedAddress q;
-    SharedAddress dout;
-    const float4* sums;  // of two neighbouring queries each
-    unsigned char* p;    // where P and dS change warps, it writes them here
-    unsigned char* ds;
-
-    static __device__ __forceinline__ int chunk(int c, int part) { return (c * WARPS_D + part) * CHUNK; }
-
-    /// S and dP of a chunk.
-    __device__ __forceinline__ void multiply(Products& s, Products& dp, int first) const
-    {
-        multiply_over_head<element>(s, keys, q + Tile::bytes(first) + lanes.cols_first);
-        multiply_over_head<element>(dp, values, dout + Tile::bytes(first) + lanes.cols_first);
-    }
-
-    /// dV += P^T dO for 16 queries, or on to the warps that do.
-    __device__ __forceinline__ void pass_on_p(const Pairs& a, int first) const
-    {
-        if constexpr (SHARED_PAIRS)
-            writer.write(p, a, first);
-        else
-            multiply_over_rows<element, Tile>(dv, a, dout + Tile::bytes(first) + lanes.rows_first);
-    }
-
-    /// dK += dS^T Q for 16 queries, and on to the warps that need dS.
-    __device__ __forceinline__ void pass_on_ds(const Pairs& a, int first) const
-    {
-        if constexpr (PAIR_TILES > 0) writer.write(ds, a, first);
-        if constexpr (!SHARED_PAIRS)
-            multiply_over_rows<element, Tile>(dk, a, q + Tile::bytes(first) + lanes.rows_first);
-    }
-
-    __device__ __forceinline__ void pass_on(const Products& weights, const Products& gradients, int first) const
-    {
-        Pairs a;
-#pragma unroll
-        for (int i = 0; i < CHUNK; i += 16) {
-            as_operand<element>(a, weights, i / 8);
-            pass_on_p(a, first + i);
-        }
-#pragma unroll
-        for (int i = 0; i < CHUNK; i += 16) {
-            as_operand<element>(a, gradients, i / 8);
-            pass_on_ds(a, first + i);
-        }
-    }
-
-    /// A chunk of which no query sees a key of the warp.
-    __device__ __forceinline__ void pass_on_zeros(int first) const
-    {
-        if constexpr (PAIR_TILES > 0) {
-            const Pairs zeros = {};
-#pragma unroll
-            for (int i = 0; i < CHUNK; i += 16) {
-                if constexpr (SHARED_PAIRS) writer.write(p, zeros, first + i);
-                writer.write(ds, zeros, first + i);
-            }
-        }
-    }
-
-    /// All chunks, none of them masked: tensor cores multiply the next one while this one is weighed.
-    template <int CHUNKS>
-    __device__ __forceinline__ void overlapped() const
-    {
-        Products s[2];
-        Products dp[2];
-        multiply(s[0], dp[0], chunk(0, lanes.part));
-#pragma unroll
-        for (int c = 0; c < CHUNKS; ++c) {
-            if (c + 1 < CHUNKS) multiply(s[(c + 1) % 2], dp[(c + 1) % 2], chunk(c + 1, lanes.part));
-            weigh_columns<false>(s[c % 2], dp[c % 2], scores, sums, chunk(c, lanes.part), lanes.lane);
-            pass_on(s[c % 2], dp[c % 2], chunk(c, lanes.part));
-        }
-    }
-
-    /// A chunk, S and dP in registers at the same time. `hide` masks S.
-    template <class Hide>
-    __device__ __forceinline__ void together(int first, const Hide& hide) const
-    {
-        Products s;
-        Products dp;
-        multiply(s, dp, first);
-        hide(s);
-        weigh_columns<false>(s, dp, scores, sums, first, lanes.lane);
-        pass_on(s, dp, first);
-    }
-
-    /// A chunk, dP in the registers of S, from P as it was rounded.
-    template <class Hide>
-    __device__ __forceinline__ void in_turn(int first, const Hide& hide) const
-    {
-        Products s;
-        multiply_over_head<element>(s, keys, q + Tile::bytes(first) + lanes.cols_first);
-        hide(s);
-        weigh_columns<false>(s, scores, sums, first, lanes.lane);
-        Pairs rounded[SHARED_PAIRS ? 1 : CHUNK / 16];  // P; SHARED_PAIRS: read again from where it was passed on
-#pragma unroll
-        for (int i = 0; i < CHUNK; i += 16) {
-            as_operand<element>(rounded[SHARED_PAIRS ? 0 : i / 16], s, i / 8);
-            pass_on_p(rounded[SHARED_PAIRS ? 0 : i / 16], first + i);
-        }
-        if constexpr (SHARED_PAIRS) __syncwarp();  // this warp's P is there
-        multiply_over_head<element>(s, values, dout + Tile::bytes(first) + lanes.cols_first);  // dP
-#pragma unroll
-        for (int i = 0; i < CHUNK; i += 16) {
-            Pairs& a = rounded[SHARED_PAIRS ? 0 : i / 16];
-            if constexpr (SHARED_PAIRS) {
-                const SharedAddress own = shared_address(p) + PairTile::bytes(lanes.row) + pair_rows_first;
-#pragma unroll
-                for (int m = 0; m < OWN_TILES; ++m)
-                    ldmatrix(a[m], PairTile::advance(own, (first + i) / 8) + PairTile::bytes(16 * m));
-            }
-            differentiate(s, a, first, i);
-            as_operand<element>(a, s, i / 8);
-            pass_on_ds(a, first + i);
-        }
-    }
-
-    /// dP becomes dS, in 16 queries of a chunk from `i` on, from rounded P.
-    __device__ __forceinline__ void differentiate(Products& dp, const Pairs& rounded, int first, int i) const
-    {
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            const float4 both = sums[(first + i + 8 * n) / 2 + lanes.lane % 4];
-#pragma unroll
-            for (int m = 0; m < OWN_TILES; ++m)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const float2 weights = unpack_pair<element>(rounded[m][2 * n + half]);
-                    float* const pair = dp[m][i / 8 + n] + 2 * half;
-                    pair[0] = weights.x * (pair[0] - both.y);
-                    pair[1] = weights.y * (pair[1] - both.w);
-                }
-        }
-    }
-};
-
-/// gradients += P or dS times all rows of a tile, for a warp's part of the keys, from `row` on, and of the columns.
-/// `pairs_lane`, `tile_lane`: the lane's rows of the two tiles, for ldmatrix.
-__device__ __forceinline__ void multiply_pairs(Gradients& gradients, const unsigned char* pairs, SharedAddress tile,
-                                               int row, int pairs_lane, int tile_lane)
-{
-    const SharedAddress own = shared_address(pairs) + PairTile::bytes(row) + pairs_lane;
-#pragma unroll
-    for (int first = 0; first < BLOCK_M; first += 16) {
-        uint32_t a[GRADIENT_TILES][4];
-#pragma unroll
-        for (int m = 0; m < GRADIENT_TILES; ++m)
-            ldmatrix(a[m], PairTile::advance(own, first / 8) + PairTile::bytes(16 * m));
-        multiply_over_rows<element, Tile, WARPS_D>(gradients, a, tile + Tile::bytes(first) + tile_lane);
-    }
-}
-
-/// A warp's share of dQ of a tile of queries, over all keys of the block.
-struct QueryShare {
-    int row;   // its first query in the tile
-    int part;  // of the columns
-    int columns_lane;
-    int ds_column;
-
-    __device__ __forceinline__ QueryShare(int warp, int rows_first)
-        : row(warp / DQ_WARPS_D * 16 * DQ_M_TILES), part(warp % DQ_WARPS_D),
-          columns_lane(opaque(Tile::advance(rows_first, 2 * part))),
-          ds_column(PairTile::advance(ldmatrix_cols_first<PairTile>(), row / 8))
-    {
-    }
-
-    /// Where its sums are.
-    __device__ __forceinline__ float* sums(float* accumulator, const Operands& in, int batch, int head, int query) const
-    {
-        return accumulator + in.number(batch, head, query + row) * HS + part * 256;
-    }
-
-    __device__ __forceinline__ void add(float* sums, const unsigned char* ds, const unsigned char* k_tile) const
-    {
-#pragma unroll 1
-        for (int from = 0; from < DQ_D_TILES; from += DQ_D_TILES / DQ_PARTS) {
-            float dq[DQ_M_TILES][DQ_D_TILES / DQ_PARTS][4] = {};
-#pragma unroll
-            for (int own = 0; own < BLOCK_N; own += 16) {
-                uint32_t a[DQ_M_TILES][4];
-#pragma unroll
-                for (int m = 0; m < DQ_M_TILES; ++m)
-                    ldmatrix_transposed(
-                        a[m], shared_address(ds) + PairTile::advance(ds_column, 2 * m) + PairTile::bytes(own));
-                multiply_over_rows<element, Tile, DQ_WARPS_D>(
-                    dq, a, shared_address(k_tile) + Tile::bytes(own) + columns_lane, from);
-            }
-#pragma unroll
-            for (int m = 0; m < DQ_M_TILES; ++m)
-#pragma unroll
-                for (int n = 0; n < DQ_D_TILES / DQ_PARTS; ++n)
-                    FragmentSums::add(sums + m * 16 * HS + nth_piece<DQ_WARPS_D>(from + n) * 128, dq[m][n]);
-        }
-    }
-};
-
 /// dK and dV of a block's BLOCK_N keys, summed over all queries that see them and over the query heads that share them;
-/// adds their share of dQ. `heads`: of the grid.
-__device__ __forceinline__ void key_gradients_of(const Operands& in, const View<element, 4>& dk,
-                                                 const View<element, 4>& dv, float* dq_accumulator, int heads,
-                                                 unsigned char* smem)
+/// ATOMIC: adds their share of dQ. `heads`: of the grid.
+__device__ __forceinline__ void key_gradients_of(const Operands& in, const View<element, 4>& dk, const View<element, 4>& dv,
+                                                 float* dq_accumulator, int heads, unsigned char* smem)
 {
     const Place place = Place::of_block(heads);
     const int batch = place.batch;
@@ -433,7 +153,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int query_last = REVERSE ? query_begin : query_end - BLOCK_M;
 
     const TileCopier<Tile, THREADS> copier;
-    const QueryStream queries = {in, memory, batch, head_end, query_first, query_last, copier};
+    const Queries queries = {in, memory.q, memory.dout, memory.sums, batch, head_end, query_first, query_last, copier};
     copy_rows<BLOCK_N>(copier, memory.k, in.k, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.k));
     copy_rows<BLOCK_N>(copier, memory.v, in.v, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.v));
     commit_copies();
@@ -442,9 +162,9 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const KeyLanes lanes(warp, lane);
-    OwnRows<Tile, OWN_TILES, K_IN_REGISTERS> keys(shared_address(memory.k) + Tile::bytes(lanes.row) + lanes.rows_first);
-    OwnRows<Tile, OWN_TILES, V_IN_REGISTERS> values(shared_address(memory.v) + Tile::bytes(lanes.row) + lanes.rows_first);
+    const Lanes lanes(warp, lane);
+    FirstOwnRows keys(shared_address(memory.k) + Tile::bytes(lanes.row) + lanes.rows_first);
+    SecondOwnRows values(shared_address(memory.v) + Tile::bytes(lanes.row) + lanes.rows_first);
     if constexpr (V_IN_REGISTERS) {
         wait_for_copies<1>();
         __syncthreads();  // K and V are there
@@ -455,10 +175,11 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int gradient_row = warp % (WARPS / 2) / WARPS_D * 16 * GRADIENT_TILES;  // its part's first key
     Gradients dk_part = {};
     Gradients dv_part = {};  // SPLIT_GRADIENTS: the warp's part, whichever it has
-    const PairWriter writer(lanes.row, lane);
-    const int pair_rows_first = SHARED_PAIRS ? ldmatrix_rows_first<PairTile>() : 0;
+    const Writer writer(lanes.row, lane);
+    const int pairs_lane = SHARED_PAIRS ? ldmatrix_rows_first<PairTile>() : 0;
     const int columns_lane = SHARED_PAIRS ? opaque(Tile::advance(lanes.rows_first, 2 * lanes.part)) : 0;
-    const QueryShare share(warp, lanes.rows_first);
+    const Share share(warp, lanes.rows_first);
+    float* dq_sums_before = nullptr;  // DQ_LATER: of the step before
 
     int stage = 0;
     const auto attend = [&](int head_at, int query_at, auto masked) {
@@ -472,36 +193,21 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         const SharedAddress q_tile = shared_address(memory.q + stage * Tile::bytes(BLOCK_M));
         const SharedAddress dout_tile = shared_address(memory.dout + stage * Tile::bytes(BLOCK_M));
         const float4* const sums = reinterpret_cast<const float4*>(memory.sums + stage * BLOCK_M * sizeof(RowSums));
-        const KeyStep<Gradients> step = {scores, keys, values, lanes, writer, pair_rows_first, dk_part, dv_part, q_tile, dout_tile,
-                              sums, memory.p(), memory.ds(stage)};
-        constexpr int CHUNKS = BLOCK_M / CHUNK / WARPS_D;  // of the tile, this warp's
-        constexpr bool OVERLAPPED = SCHEDULE == Schedule::OVERLAPPED;
-        if constexpr (OVERLAPPED) {
-            if (!masked) step.template overlapped<CHUNKS>();
+        if constexpr (DQ_LATER) {
+            if (dq_sums_before != nullptr) share.add(dq_sums_before, memory.ds(stage ^ 1), memory.k);
         }
-#pragma unroll
-        for (int c = 0; (!OVERLAPPED || masked) && c < CHUNKS; ++c) {
-            const int first = step.chunk(c, lanes.part);
-            if (masked && query + first + CHUNK <= scores.first_query(key + lanes.row)) {
-                step.pass_on_zeros(first);
-                continue;
-            }
-            const auto hide = [&](Products& s) {
-                if (masked) hide_queries<false>(s, scores, key + lanes.row + lane / 4, query + first, lane);
-            };
-            if constexpr (SCHEDULE == Schedule::IN_TURN)
-                step.in_turn(first, hide);
-            else
-                step.together(first, hide);
-        }
+        const Step step = {scores,  keys,   values,    lanes, writer,     pairs_lane,      dk_part,
+                           dv_part, q_tile, dout_tile, sums,  memory.p(), memory.ds(stage)};
+        step.template run<SCHEDULE>(key + lanes.row, query, masked);
         if constexpr (SHARED_PAIRS) {
             __syncthreads();  // P and dS are there
             if constexpr (SPLIT_GRADIENTS) {
-                multiply_pairs(dv_part, has_dv ? step.p : step.ds, has_dv ? dout_tile : q_tile, gradient_row,
-                               pair_rows_first, columns_lane);
+                multiply_pairs<element, Tile, PairTile, WARPS_D>(dv_part, has_dv ? step.p : step.ds,
+                                                                 has_dv ? dout_tile : q_tile, gradient_row, pairs_lane,
+                                                                 columns_lane);
             } else {
-                multiply_pairs(dv_part, step.p, dout_tile, lanes.row, pair_rows_first, columns_lane);
-                multiply_pairs(dk_part, step.ds, q_tile, lanes.row, pair_rows_first, columns_lane);
+                multiply_pairs<element, Tile, PairTile, WARPS_D>(dv_part, step.p, dout_tile, lanes.row, pairs_lane, columns_lane);
+                multiply_pairs<element, Tile, PairTile, WARPS_D>(dk_part, step.ds, q_tile, lanes.row, pairs_lane, columns_lane);
             }
             if constexpr (STAGES == 1) __syncthreads();  // Q and dO have been read
         } else if constexpr (!DQ_LATER && (ATOMIC || STAGES == 1)) {
@@ -511,34 +217,23 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
             queries.copy_after(head, query, 0);
         else
             stage ^= 1;
-        share.add(share.sums(dq_accumulator, in, batch, head, query), step.ds, memory.k);
+        if constexpr (DQ_LATER)
+            dq_sums_before = share.sums(dq_accumulator, in, batch, head, query);
+        else if constexpr (ATOMIC)
+            share.add(share.sums(dq_accumulator, in, batch, head, query), step.ds, memory.k);
     };
 
 #pragma unroll 1
-    for (int head = head_begin; head < head_end; ++head) {
-        int query = query_first;
-        if constexpr (PEEL && REVERSE) {
-#pragma unroll 1
-            for (; query >= max(query_begin, masked_end); query -= BLOCK_M) attend(head, query, Known<false>());
-#pragma unroll 1
-            for (; query >= query_begin; query -= BLOCK_M) attend(head, query, Known<true>());
-        } else if constexpr (PEEL) {
-#pragma unroll 1
-            for (; query < min(query_end, masked_end); query += BLOCK_M) attend(head, query, Known<true>());
-#pragma unroll 1
-            for (; query < query_end; query += BLOCK_M) attend(head, query, Known<false>());
-        } else if constexpr (REVERSE) {
-#pragma unroll 1
-            for (; query >= query_begin; query -= BLOCK_M) attend(head, query, query < masked_end);
-        } else {
-#pragma unroll 1
-            for (; query < query_end; query += BLOCK_M) attend(head, query, query < masked_end);
-        }
-    }
+    for (int head = head_begin; head < head_end; ++head)
+        for_each_tile<PEEL, REVERSE, BLOCK_M>(query_first, query_begin, query_end, masked_end, attend, head);
 
     wait_for_copies<0>();
+    if constexpr (DQ_LATER) {
+        __syncthreads();  // the last dS is there
+        if (dq_sums_before != nullptr) share.add(dq_sums_before, memory.ds(stage ^ 1), memory.k);
+    }
     __syncthreads();  // K and V have been read; the gradients take their place
-    bool finite;  // this thread's rows of them
+    bool finite;      // this thread's rows of them
     if constexpr (SPLIT_GRADIENTS) {
         finite = place_rows<element, Tile, WARPS_D>(has_dv ? memory.v : memory.k, gradient_row, dv_part,
                                                     has_dv ? 1.0f : in.scale, 2 * lanes.part);
@@ -554,15 +249,105 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dv, to.batch, to.head) + first * dv.stride[2], dv, rows, memory.v);
 
     if (!__syncthreads_or(!finite)) return;
-    const Place again = Place::of_block(heads);
+    if constexpr (MEND_APART) {  // in the blocks whose first element says so
+        if (threadIdx.x == 0) matrix_of(dk, to.batch, to.head)[first * dk.stride[2]] = from_float<element>(not_a_number());
+    } else {
+        const Place again = Place::of_block(heads);
+        const auto exact = in.exact();
+#pragma unroll 1
+        for (int n = opaque(threadIdx.x) / 32; n < BLOCK_N; n += WARPS) {
+            const int own = again.block * BLOCK_N + n;
+            if (own >= in.T_kv) break;
+            exact.mend_key<true>(dk, again.batch, again.head, own);
+            exact.mend_key<false>(dv, again.batch, again.head, own);
+        }
+    }
+}
+
+/// dQ of QUERY_ROWS queries from `query` on, summed over all keys they see; not ATOMIC.
+__device__ __forceinline__ void query_gradient_of(const Operands& in, const View<element, 4>& dq, int batch, int head,
+                                                  int query, unsigned char* smem)
+{
+    unsigned char* const q_tile = smem;
+    unsigned char* const dout_tile = q_tile + Tile::bytes(QUERY_ROWS);
+    unsigned char* const k_tiles = dout_tile + Tile::bytes(QUERY_ROWS);
+    unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_M);
+
+    const int head_kv = head / (in.NH / in.NH_kv);
+
+    const Scores<CAUSAL> scores(in.T, in.T_kv, in.scale);
+    // Tiles of keys that a query of this block sees; those that every query sees completely come first.
+    const int tiles = (scores.keys_seen(min(query + QUERY_ROWS, in.T) - 1) + BLOCK_M - 1) / BLOCK_M;
+    const int full_tiles = scores.keys_seen(query) / BLOCK_M;
+    const auto first_key = [&](int tile) { return (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
+
+    const TileCopier<Tile, THREADS> copier;
+    const bool vectors_k = allows_vectors<8>(in.k);
+    const bool vectors_v = allows_vectors<8>(in.v);
+    const auto copy = [&](int tile, int stage) {
+        if (tile < tiles) {
+            const int key = first_key(tile);
+            const int offset = stage * Tile::bytes(BLOCK_M);
+            copy_rows<BLOCK_M>(copier, k_tiles + offset, in.k, batch, head_kv, key, in.T_kv, vectors_k);
+            copy_rows<BLOCK_M>(copier, v_tiles + offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
+        }
+        commit_copies();
+    };
+
+    copy_rows<QUERY_ROWS>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<8>(in.q));
+    copy_rows<QUERY_ROWS>(copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<8>(in.dout));
+    commit_copies();
+    copy(0, 0);
+
+    const int lane = threadIdx.x % 32;
+    const int warp_row = threadIdx.x / 32 * 16 * OWN_TILES;  // this warp's first query in the block
+    const int rows_first = ldmatrix_rows_first<Tile>();      // this lane's row in a tile, for ldmatrix
+    const int cols_first = ldmatrix_cols_first<Tile>();
+    FirstOwnRows queries(shared_address(q_tile) + Tile::bytes(warp_row) + rows_first);
+    SecondOwnRows douts(shared_address(dout_tile) + Tile::bytes(warp_row) + rows_first);
+    if constexpr (V_IN_REGISTERS) {
+        wait_for_copies<1>();
+        __syncthreads();  // Q and dO are there
+        queries.keep();
+        douts.keep();
+    }
+    RowSums sums[2 * OWN_TILES];
+#pragma unroll
+    for (int r = 0; r < 2 * OWN_TILES; ++r)
+        sums[r] = in.row_sums[in.number(batch, head, query + warp_row + 8 * r + lane / 4)];
+    float dq_rows[OWN_TILES][HS / 8][4] = {};
+
+    int stage = 0;
+    const auto attend = [&](int tile, auto masked) {
+        wait_for_copies<0>();
+        __syncthreads();  // the step's tiles are there, and those of the step before have been read
+        if constexpr (STAGES == 2) copy(tile + 1, stage ^ 1);
+        const QueryStep<element, CHUNK, BLOCK_M, CAUSAL, Tile, OWN_TILES, K_IN_REGISTERS, V_IN_REGISTERS> step = {
+            scores,     queries,    douts,
+            sums,       dq_rows,    rows_first,
+            cols_first, shared_address(k_tiles + stage * Tile::bytes(BLOCK_M)), shared_address(v_tiles + stage * Tile::bytes(BLOCK_M))};
+        step.template run<SCHEDULE == Schedule::OVERLAPPED>(query + warp_row, first_key(tile), masked);
+        if constexpr (STAGES == 1) {
+            __syncthreads();  // K and V have been read
+            copy(tile + 1, 0);
+        } else {
+            stage ^= 1;
+        }
+    };
+    for_each_step<PEEL, REVERSE>(tiles, REVERSE ? tiles - full_tiles : full_tiles, attend);
+
+    wait_for_copies<0>();
+    __syncthreads();  // Q has been read; the gradient takes its place
+    const bool finite = place_rows<element, Tile, 1>(q_tile, warp_row, dq_rows, in.scale, 0);
+    __syncthreads();
+    write_rows<element, Tile, QUERY_ROWS, THREADS>(matrix_of(dq, batch, head) + query * dq.stride[2], dq, in.T - query,
+                                                   q_tile);
+
+    if (!__syncthreads_or(!finite)) return;
     const auto exact = in.exact();
 #pragma unroll 1
-    for (int n = opaque(threadIdx.x) / 32; n < BLOCK_N; n += WARPS) {
-        const int own = again.block * BLOCK_N + n;
-        if (own >= in.T_kv) break;
-        exact.mend_key<true>(dk, again.batch, again.head, own);
-        exact.mend_key<false>(dv, again.batch, again.head, own);
-    }
+    for (int own = query + opaque(threadIdx.x) / 32; own < min(query + QUERY_ROWS, in.T); own += WARPS)
+        exact.mend_query(dq, batch, head, own);
 }
 
 /// dK and dV, and dQ added up in fp32; a block is BLOCK_N keys of a key head.

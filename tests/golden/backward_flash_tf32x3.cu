@@ -2,10 +2,11 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          437cafb095f7d061
+// hash:          a6b0a732f04f8879
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
+#include "common/attention/grid.cuh"
 #include "common/attention/query_share_tf32.cuh"
 #include "common/attention/row_dots.cuh"
 #include "common/attention/row_sums.cuh"
@@ -25,14 +26,16 @@
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr int OWN_TILES = 1;      // tiles of 16 rows that a warp owns
+constexpr bool IN_PLACE = true;   // blocks of keys add up dQ in its place; else it has blocks of its own
 constexpr int MIN_BLOCKS = 1;     // a multiprocessor, asked of the register allocator
-constexpr int BLOCK_N = 128;      // keys a block
-constexpr int BLOCK_M = 32;       // queries a step
+constexpr int BLOCK_N = 128;      // keys a block that computes dK and dV, queries a block that computes dQ
+constexpr int BLOCK_M = 32;       // queries a step, or keys
 constexpr int CHUNK = 32;         // of them a warp works on at once
-constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory
+constexpr int STAGES = 2;         // tiles of Q and of dO in shared memory, or of K and of V
 constexpr int UNROLL = 16;        // steps of 8 columns of the head, in S and dP
 constexpr bool REVERSE = false;     // from the last step to the first
 constexpr bool PEEL = true;        // steps with a mask have a loop of their own
+constexpr bool HEAVY_FIRST = true;  // blocks with the most work come first
 constexpr int ROW_THREADS = 256;  // a block of the kernels that work row by row
 constexpr int ROW_LANES = 16;      // of them a row
 
@@ -45,14 +48,14 @@ using Tile = FloatTile<HS, true>;
 using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
 using Gradients = TransposedGradients<HS, OWN_TILES>;
 using Operands = GradientOperands<float, HS, CAUSAL>;
-
-using Pairs = PairTile<BLOCK_M>;  // dS, transposed: keys by queries
+using Pairs = PairTile<BLOCK_M>;  // IN_PLACE: dS, transposed: keys by queries
 constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
 constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
 constexpr int DQ_ROWS = BLOCK_M / DQ_WARPS_M;   // queries a warp
-constexpr int DQ_TILES = HS / DQ_WARPS_D / 16;  // tiles of 16 columns a warp, taken by turns where addresses allow it
+constexpr int DQ_TILES = IN_PLACE ? HS / DQ_WARPS_D / 16 : 1;  // tiles of 16 columns a warp, taken by turns where addresses allow it
 constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
-using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, DQ_ROWS / 8>;
+using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, IN_PLACE ? DQ_ROWS / 8 : 2>;
+using Place = SplitPlace<false, 0, false, 1>;
 
 /// delta and the log-sum-exp of all queries, ROW_LANES threads a row; clears dQ, which blocks of keys add to.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
@@ -77,7 +80,7 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
 }
 
 /// dK and dV of BLOCK_N keys from `key` on, summed over all queries that see them and over the query heads that share
-/// them; adds their share of dQ.
+/// them; IN_PLACE: adds their share of dQ.
 __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<float, 4>& dk,
                                                  const View<float, 4>& dv, const View<float, 4>& dq, int batch,
                                                  int head_kv, int key, unsigned char* smem)
@@ -87,7 +90,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     unsigned char* const q_tiles = v_tile + Tile::bytes(BLOCK_N);
     unsigned char* const dout_tiles = q_tiles + STAGES * Tile::bytes(BLOCK_M);
     unsigned char* const ds_tile = dout_tiles + STAGES * Tile::bytes(BLOCK_M);
-    unsigned char* const sums_tiles = ds_tile + Pairs::bytes(BLOCK_N);
+    unsigned char* const sums_tiles = ds_tile + (IN_PLACE ? Pairs::bytes(BLOCK_N) : 0);
 
     const int heads = in.NH / in.NH_kv;  // that share the keys
     const int head_begin = head_kv * heads;
@@ -137,9 +140,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     Gradients dk_rows = {};
     Gradients dv_rows = {};
 
-
     // Writes dS of a chunk from query `first` of the tile on.
-    const int place = Pairs::place_of_lane();
+    const int place = IN_PLACE ? Pairs::place_of_lane() : 0;
     const auto write_pairs = [&](const Products& ds, int first) {
 #pragma unroll
         for (int m = 0; m < OWN_TILES; ++m)
@@ -148,7 +150,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     // dQ of the tile: this warp's queries and columns, the block's first `keys` keys. What it needs is computed at each
     // step: registers are scarcer than instructions.
-    const auto add_dq = [&](int head, int query, int keys) {
+    const auto add_dq = [&](int head, int query, auto keys) {
         const unsigned thread = opaque(threadIdx.x);
         const int dq_row = thread / 32 / DQ_WARPS_D * DQ_ROWS;
         const int dq_col = thread / 32 % DQ_WARPS_D * (DQ_STEP == 1 ? 16 * DQ_TILES : 16);
@@ -177,8 +179,10 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 #pragma unroll 1
         for (int first = 0; first < BLOCK_M; first += CHUNK) {
             if (masked && query + first + CHUNK <= scores.first_query(key + warp_row)) {  // none sees a key of the warp
-                const Products zeros = {};
-                write_pairs(zeros, first);
+                if constexpr (IN_PLACE) {
+                    const Products zeros = {};
+                    write_pairs(zeros, first);
+                }
                 continue;
             }
             Products s;
@@ -189,16 +193,17 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                                              shared_address(dout_tile) + Tile::bytes(first), cols_first);
             if (masked) hide_queries<true>(s, scores, opaque(key + warp_row + lane / 4), query + first, lane);
             weigh_columns<true>(s, ds, scores, sums, first, lane);
-            write_pairs(ds, first);
+            if constexpr (IN_PLACE) write_pairs(ds, first);
             multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
             multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
         }
-        __syncthreads();  // dS is there
+        if constexpr (IN_PLACE || STAGES == 1) __syncthreads();  // dS is there, Q and dO have been read
         if constexpr (STAGES == 1)
             copy_after(head, tile, 0);
         else
             stage ^= 1;
-        add_dq(head, query, masked ? min(BLOCK_N, scores.keys_seen(query + BLOCK_M - 1) - key) : BLOCK_N);
+        if constexpr (IN_PLACE)
+            add_dq(head, query, masked ? min(BLOCK_N, scores.keys_seen(query + BLOCK_M - 1) - key) : BLOCK_N);
     };
 
 #pragma unroll 1
@@ -221,6 +226,94 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     }
 }
 
+/// dQ of BLOCK_N queries from `query` on, summed over all keys they see.
+__device__ __forceinline__ void query_gradient_of(const Operands& in, const View<float, 4>& dq, int batch, int head,
+                                                  int query, unsigned char* smem)
+{
+    unsigned char* const q_tile = smem;
+    unsigned char* const dout_tile = q_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const k_tiles = dout_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_M);
+
+    const int head_kv = head / (in.NH / in.NH_kv);
+
+    const Scores<CAUSAL> scores(in.T, in.T_kv, in.scale);
+    // Tiles of keys that a query of this block sees; those that every query sees completely come first.
+    const int tiles = (scores.keys_seen(min(query + BLOCK_N, in.T) - 1) + BLOCK_M - 1) / BLOCK_M;
+    const int full_tiles = scores.keys_seen(query) / BLOCK_M;
+    const auto first_key = [&](int tile) { return (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
+
+    const TileCopier<Tile, THREADS> copier;
+    const bool vectors_k = allows_vectors<4>(in.k);
+    const bool vectors_v = allows_vectors<4>(in.v);
+    const auto copy = [&](int tile, int stage) {
+        if (tile < tiles) {
+            const int key = first_key(tile);
+            const int offset = stage * Tile::bytes(BLOCK_M);
+            copy_rows<BLOCK_M>(copier, k_tiles + offset, in.k, batch, head_kv, key, in.T_kv, vectors_k);
+            copy_rows<BLOCK_M>(copier, v_tiles + offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
+        }
+        commit_copies();
+    };
+
+    copy_rows<BLOCK_N>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<4>(in.q));
+    copy_rows<BLOCK_N>(copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<4>(in.dout));
+    commit_copies();
+    copy(0, 0);
+
+    const int lane = threadIdx.x % 32;
+    const int warp_row = threadIdx.x / 32 * 16 * OWN_TILES;                    // this warp's first query in the block
+    const int own_rows = Tile::bytes(warp_row) + ldmatrix_rows_first<Tile>();  // this lane's in Q and dO, for ldmatrix
+    const int cols_first = ldmatrix_cols_first<Tile>();                        // and in K and V
+    const auto pairs = ColumnPairs<Tile>::in_order();
+    RowSums sums[2 * OWN_TILES];
+#pragma unroll
+    for (int r = 0; r < 2 * OWN_TILES; ++r)
+        sums[r] = *in.sums_of(batch, head, query + warp_row + 8 * r + lane / 4);
+    Gradients dq_rows = {};
+
+    int stage = 0;
+    const auto attend = [&](int tile, auto masked) {
+        const int key = first_key(tile);
+        wait_for_copies<0>();
+        __syncthreads();  // the step's tiles are there, and those of the step before have been read
+        if constexpr (STAGES == 2) copy(tile + 1, stage ^ 1);
+        const unsigned char* const k_tile = k_tiles + stage * Tile::bytes(BLOCK_M);
+        const unsigned char* const v_tile = v_tiles + stage * Tile::bytes(BLOCK_M);
+#pragma unroll 1
+        for (int first = 0; first < BLOCK_M; first += CHUNK) {
+            if (masked && key + first >= scores.keys_seen(query + warp_row + 16 * OWN_TILES - 1)) continue;
+            Products s;
+            Products ds;
+            multiply_head_tf32<Tile, UNROLL>(s, shared_address(q_tile), own_rows,
+                                             shared_address(k_tile) + Tile::bytes(first), cols_first);
+            multiply_head_tf32<Tile, UNROLL>(ds, shared_address(dout_tile), own_rows,
+                                             shared_address(v_tile) + Tile::bytes(first), cols_first);
+            if (masked) hide_keys(s, scores, query + warp_row + lane / 4, key + first);
+            weigh_rows<true>(s, ds, scores, sums);
+            multiply_rows_tf32(dq_rows, ds, k_tile + Tile::bytes(first), pairs);  // dQ += dS K
+        }
+        if constexpr (STAGES == 1) {
+            __syncthreads();  // K and V have been read
+            copy(tile + 1, 0);
+        } else {
+            stage ^= 1;
+        }
+    };
+    for_each_step<PEEL, REVERSE>(tiles, REVERSE ? tiles - full_tiles : full_tiles, attend);
+
+    wait_for_copies<0>();
+    const int own = query + warp_row;
+    const bool finite =
+        write_transposed_rows(matrix_of(dq, batch, head) + own * dq.stride[2], dq, in.T - own, dq_rows, in.scale);
+
+    if (!__syncthreads_or(!finite)) return;
+    const auto exact = in.exact();
+#pragma unroll 1
+    for (int row = query + opaque(threadIdx.x) / 32; row < min(query + BLOCK_N, in.T); row += WARPS)
+        exact.mend_query(dq, batch, head, row);
+}
+
 /// dK and dV, and dQ added up; a block is BLOCK_N keys of a key head.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 4> out, View<float, 4> dout,
@@ -230,10 +323,10 @@ key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 
     extern __shared__ __align__(128) unsigned char smem[];
     const Operands in = {q,  k,     v, out,  dout, lse, reinterpret_cast<const RowSums*>(row_sums),
                          NH, NH_kv, T, T_kv, rows, scale};
-    const int batch = blockIdx.x / NH_kv;
-    const int head_kv = blockIdx.x % NH_kv;
-    const int block = blockIdx.y;  // the first keys have the most queries
-    key_gradients_of(in, dk, dv, dq, batch, head_kv, block * BLOCK_N, smem);
+    const Place place = Place::of_block<false>(NH_kv);
+    const int last = static_cast<int>(gridDim.y) - 1;
+    const int block = HEAVY_FIRST ? place.block : last - place.block;  // the first keys have the most queries
+    key_gradients_of(in, dk, dv, dq, place.batch, place.head, block * BLOCK_N, smem);
 }
 
 /// Looks at the finished dQ, a warp a row.

@@ -2,10 +2,12 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          50b105d651e3f694
+// hash:          2725d61f1fd6a4ce
 
 #include "common/attention/exact.cuh"
+#include "common/attention/grid.cuh"
 #include "common/attention/online_tiles.cuh"
+#include "common/attention/row_exchange.cuh"
 #include "common/attention/row_map.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
@@ -13,7 +15,6 @@
 #include "common/attention/work_order.cuh"
 #include "common/ptx/arithmetic.cuh"
 #include "common/ptx/async_copy.cuh"
-#include "common/ptx/ldmatrix.cuh"
 #include "common/ptx/opaque.cuh"
 #include "common/ptx/shared_address.cuh"
 #include "common/tile/shared_tile.cuh"
@@ -40,7 +41,11 @@ constexpr bool Q_IN_REGISTERS = true;   // or read from shared memory at every s
 constexpr bool REVERSE = false;         // from the last key to the first
 constexpr int OVERLAP = 0;             // keys whose scores are taken beside the weights of those before
 constexpr int POLYNOMIAL = 0;           // of every four exponentials, those that FMA units compute
+constexpr int SPLIT = 1;                // blocks that share out the keys of the same queries
 constexpr bool PACK_HEADS = false;      // a block has the queries of all heads that share a key head
+constexpr bool TILES_FIRST = false;     // in the grid; else heads
+constexpr int HEADS_AT_ONCE = 0;        // whose blocks follow one another in the grid, to find their keys in L2; 0: all
+constexpr bool HEAVY_FIRST = true;     // from the last tile of a head to the first
 
 constexpr int THREADS = 32 * WARPS;
 constexpr int PART = OVERLAP ? OVERLAP : BLOCK_N / WARPS_D;  // keys whose scores a warp takes at a time
@@ -50,28 +55,10 @@ constexpr int D_TILES = HS / WARPS_D / 8;           // tiles of 8 columns of O
 constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and O
 
 using Tile = SharedTile<HS, true>;
+using Weights = SharedTile<BLOCK_N, true>;  // of all keys of a step, where warps have the same rows
 using State = OnlineTiles<M_TILES, D_TILES>;  // of the warp's rows
-
-/// What a block works on.
-struct Place {
-    int batch;
-    int head;
-    int block;  // of the head's rows
-
-    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
-    template <bool ANEW>
-    static __device__ __forceinline__ Place of_block(int heads)
-    {
-        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
-        const int index = gridDim.y - 1 - number(blockIdx.y);
-        const unsigned matrix = number(blockIdx.x);
-        const int batch = matrix / heads;
-        const int head = matrix % heads;
-        return {batch, head, index};
-    }
-};
-
-
+using Place = SplitPlace<TILES_FIRST, HEADS_AT_ONCE, HEAVY_FIRST, SPLIT>;
+using Exchange = RowExchange<Weights, WARPS_D, M_TILES, BLOCK_M>;
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
@@ -92,10 +79,15 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     const int row_end = min(row_begin + BLOCK_M, map.count);
 
     const Scores<CAUSAL> scores(T, T_kv, scale);
-    // Tiles of keys that a row of this block sees; those that every row sees completely come first.
-    const int tiles = (scores.keys_seen(map.query(row_end - 1)) + BLOCK_N - 1) / BLOCK_N;
-    const int full_tiles = scores.keys_seen(map.query(row_begin)) / BLOCK_N;
-    const auto first_key = [&](int step) { return (REVERSE ? tiles - 1 - step : step) * BLOCK_N; };
+    // Tiles of keys that a row of this block sees, or this split's part of them; those that every row sees completely
+    // come first.
+    const int all_tiles = (scores.keys_seen(map.query(row_end - 1)) + BLOCK_N - 1) / BLOCK_N;
+    const int all_full_tiles = scores.keys_seen(map.query(row_begin)) / BLOCK_N;
+    const int first_tile = SPLIT == 1 ? 0 : static_cast<long long>(all_tiles) * place.split / SPLIT;
+    const int tiles = SPLIT == 1 ? all_tiles
+                                 : static_cast<int>(static_cast<long long>(all_tiles) * (place.split + 1) / SPLIT) - first_tile;
+    const int full_tiles = SPLIT == 1 ? all_full_tiles : min(tiles, max(0, all_full_tiles - first_tile));
+    const auto first_key = [&](int step) { return (first_tile + (REVERSE ? tiles - 1 - step : step)) * BLOCK_N; };
     const auto k_tile = [&](int step) { return k_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
     const auto v_tile = [&](int step) { return v_tiles + step % V_STAGES * Tile::bytes(BLOCK_N); };
 
@@ -112,19 +104,29 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
         copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
     };
 
-    copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), row_begin), q, T - row_begin,
-                         allows_vectors<8>(q));
+    if constexpr (PACK_HEADS)
+        copy_mapped_rows<Tile, BLOCK_M, THREADS>(q_tile, q, map, batch, row_begin, allows_vectors<8>(q));
+    else
+        copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), row_begin), q, T - row_begin,
+                             allows_vectors<8>(q));
     commit_copies();
-#pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-        if (step < tiles) {
-            copy_keys(step);
-            copy_values(step);
-        }
+    if constexpr (STAGES == 1) {
+        if (tiles > 0) copy_keys(0);
         commit_copies();
+        wait_for_copies<1>();
+    } else {
+#pragma unroll
+        for (int step = 0; step < STAGES - 1; ++step) {
+            if (step < tiles) {
+                copy_keys(step);
+                copy_values(step);
+            }
+            commit_copies();
+        }
+        if (OVERLAP && STAGES - 1 < tiles) copy_keys(STAGES - 1);
+        wait_for_copies<STAGES - (OVERLAP ? 2 : 1)>();
     }
-    wait_for_copies<STAGES - 1>();
-    __syncthreads();  // Q is there
+    __syncthreads();  // Q is there; OVERLAP: and the first tile
 
     unsigned char* const warp_tile = q_tile + Tile::bytes(threadIdx.x / 32 / WARPS_D * 16 * M_TILES);
     // The warp's first row, and this thread's: the next ones are 8 apart. Computed anew where they are needed, for kept
@@ -132,51 +134,159 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     const auto warp_row = [&] { return row_begin + opaque(threadIdx.x) / 32 / WARPS_D * 16 * M_TILES; };
     const auto first_row = [&] { return warp_row() + opaque(threadIdx.x) % 32 / 4; };
     const auto warp_keys = [&] { return scores.keys_seen(map.query(warp_row() + 16 * M_TILES - 1)); };
-    const int key0 = threadIdx.x % 4 * 2;                // this thread's first key in a tile
-    const int value_lane = ldmatrix_rows_first<Tile>();  // this lane's row in a tile, for ldmatrix
-    const int key_lane = ldmatrix_cols_first<Tile>();
-    OwnRows<Tile, M_TILES, Q_IN_REGISTERS> queries(shared_address(warp_tile) + value_lane);
+    const int part_number = sharer<WARPS_D>();
+    const int key0 = 16 * part_number + threadIdx.x % 4 * 2;  // this thread's first key in a tile
+    // This lane's rows in tiles, for ldmatrix, from the warp's first columns and the warp's first keys on.
+    const int value_lane = Tile::advance(ldmatrix_rows_first<Tile>(), 2 * part_number);
+    const int key_lane = ldmatrix_cols_first<Tile>() + Tile::bytes(16 * part_number);
+    OwnRows<Tile, M_TILES, Q_IN_REGISTERS> queries(shared_address(warp_tile) +
+                                                   (WARPS_D == 1 ? value_lane : ldmatrix_rows_first<Tile>()));
     queries.keep();
+    unsigned char* const weights = v_tiles + V_STAGES * Tile::bytes(BLOCK_N);
+    const int block_row = threadIdx.x / 32 / WARPS_D * 16 * M_TILES;
+    const Exchange exchange = {
+        reinterpret_cast<float*>(weights + Weights::bytes(BLOCK_M)) + block_row + threadIdx.x % 32 / 4,
+        shared_address(weights + Weights::bytes(block_row)) + (WARPS_D == 1 ? 0 : ldmatrix_rows_first<Weights>())};
     float highest[ROWS];
     State state;
 
-    const auto attend = [&](int step, auto masked) {
-        const int key = first_key(step);
-        float s[M_TILES][N_TILES][4];
-        wait_for_copies<STAGES - 2>();
-        __syncthreads();  // K and V are there, and those of the step before have been read
-        if (step + STAGES - 1 < tiles) {
-            copy_keys(step + STAGES - 1);
-            copy_values(step + STAGES - 1);
-        }
-        commit_copies();
-        if (masked && key >= warp_keys()) return;
-        multiply_over_head<element, WARPS_D>(s, queries, shared_address(k_tile(step)) + key_lane);
-        if (masked) hide_keys_of_rows<WARPS_D>(s, scores, map, first_row(), key + key0);
-        find_highest(highest, s);
-        raise_maxima(state, highest, scores);
-#pragma unroll
-        for (int first = 0; first < BLOCK_N; first += 16) {
-            uint32_t p[M_TILES][4];
-            weigh<element, POLYNOMIAL>(p, s, first, state, scores);
-            multiply_over_rows<element, Tile, WARPS_D>(state.o, p, shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
-        }
-    };
+    if constexpr (OVERLAP > 0) {
+        constexpr int PARTS = BLOCK_N / PART;
+        float taken[2][M_TILES][N_TILES][4];  // scores of two parts of a tile, which take turns
+        uint32_t p[PART / 16][M_TILES][4];
 
-    for_each_step<true, REVERSE>(tiles, REVERSE ? tiles - full_tiles : full_tiles, attend);
+        // Each part's weights are computed beside the next part's scores, its maxima beside the product with V. Copies are
+        // started between the two: a branch there keeps the compiler from moving one into the other.
+        const auto attend = [&](int step, auto masked) {
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) {
+                const int begin = part * PART;  // in the tile
+                const int key = first_key(step) + begin;
+                const bool last = part == PARTS - 1;
+                const bool sees = !masked || key < warp_keys();
+                const bool more = !masked || !last || step + 1 < tiles;
+                auto& now = taken[part % 2];
+                auto& next = taken[(part + 1) % 2];
+                if (sees) {
+                    if (masked) {
+                        hide_keys_of_rows<WARPS_D>(now, scores, map, first_row(), key + key0);
+                        find_highest(highest, now);
+                    }
+                    raise_maxima(state, highest, scores);
+                }
+                if (last && more) {
+                    wait_for_copies<STAGES - 2>();
+                    __syncthreads();  // the next tile is there; K of this one has been read, and V of the one before
+                }
+                if (sees) {
+                    const unsigned char* const from = last ? k_tile(step + 1) : k_tile(step) + Tile::bytes(begin + PART);
+                    if (more && (!masked || key + PART < warp_keys()))
+                        multiply_over_head<element, WARPS_D>(next, queries, shared_address(from) + key_lane);
+#pragma unroll
+                    for (int i = 0; i < PART / 16; ++i) weigh<element, POLYNOMIAL>(p[i], now, 16 * i, state, scores);
+                }
+                if (part == 0) {
+                    if (step + STAGES - 1 < tiles) copy_values(step + STAGES - 1);
+                    commit_copies();
+                }
+                if (last && step + STAGES < tiles) copy_keys(step + STAGES);
+                if (sees) {
+#pragma unroll
+                    for (int i = 0; i < PART / 16; ++i)
+                        multiply_over_rows<element, Tile, WARPS_D>(
+                            state.o, p[i], shared_address(v_tile(step)) + Tile::bytes(begin + 16 * i) + value_lane);
+                    if (!masked) find_highest(highest, next);
+                }
+            }
+        };
+
+        if (tiles > 0) {
+            multiply_over_head<element, WARPS_D>(taken[0], queries, shared_address(k_tile(0)) + key_lane);
+            find_highest(highest, taken[0]);
+        }
+        for_each_step<true, false>(tiles, min(full_tiles, tiles - 1), attend);
+    } else {
+        const auto attend = [&](int step, auto masked) {
+            const int key = first_key(step);
+            float s[M_TILES][N_TILES][4];
+            if constexpr (STAGES == 1) {
+                wait_for_copies<0>();
+                __syncthreads();  // K is there, and V of the step before has been read
+                copy_values(step);
+                commit_copies();
+            } else {
+                wait_for_copies<STAGES - 2>();
+                __syncthreads();  // K and V are there, and those of the step before have been read
+                if (step + STAGES - 1 < tiles) {
+                    copy_keys(step + STAGES - 1);
+                    copy_values(step + STAGES - 1);
+                }
+                commit_copies();
+                if (masked && key >= warp_keys()) return;
+            }
+            multiply_over_head<element, WARPS_D>(s, queries, shared_address(k_tile(step)) + key_lane);
+            if (masked) hide_keys_of_rows<WARPS_D>(s, scores, map, first_row(), key + key0);
+            find_highest(highest, s);
+            if constexpr (WARPS_D == 1) {
+                raise_maxima(state, highest, scores);
+            } else {
+#pragma unroll
+                for (int r = 0; r < ROWS; ++r) highest[r] = reduce_lanes<Max, 1, 4>(highest[r]);
+                exchange.put(highest);
+                if constexpr (STAGES > 1) meet_sharers<WARPS_D>();  // all their maxima are there
+            }
+            if constexpr (STAGES == 1) {
+                wait_for_copies<0>();
+                __syncthreads();  // V is there, and K has been read
+                if (step + 1 < tiles) copy_keys(step + 1);
+                commit_copies();
+            }
+            if constexpr (WARPS_D > 1) {
+                exchange.get<Max>(highest);
+                raise_maxima(state, highest, scores);
+#pragma unroll
+                for (int first = 0; first < PART; first += 16) {
+                    uint32_t p[M_TILES][4];
+                    weigh<element, POLYNOMIAL>(p, s, first, state, scores);
+                    exchange.put(p, first);
+                }
+                meet_sharers<WARPS_D>();  // all their weights are there
+            }
+#pragma unroll
+            for (int first = 0; first < BLOCK_N; first += 16) {
+                uint32_t p[M_TILES][4];
+                if constexpr (WARPS_D == 1)
+                    weigh<element, POLYNOMIAL>(p, s, first, state, scores);
+                else
+                    exchange.get(p, first);
+                multiply_over_rows<element, Tile, WARPS_D>(state.o, p,
+                                                           shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
+            }
+        };
+
+        for_each_step<true, REVERSE>(tiles, REVERSE ? tiles - full_tiles : full_tiles, attend);
+    }
 
     float factor[ROWS];
+    float sum[ROWS];  // of all sharers
+    if constexpr (WARPS_D > 1) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) sum[r] = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
+        exchange.put(sum);
+        meet_sharers<WARPS_D>();  // all their sums are there, and Q has been read; O takes its place
+        exchange.get<Sum>(sum);
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        state.rows[r].sum = reduce_lanes<Sum, 1, 4>(state.rows[r].sum);
+        state.rows[r].sum = WARPS_D == 1 ? reduce_lanes<Sum, 1, 4>(state.rows[r].sum) : sum[r];
         const bool sees_keys = scores.keys_seen(map.query(first_row() + 8 * r)) > 0;
         factor[r] = sees_keys ? __fdividef(1.0f, state.rows[r].sum) : 0.0f;
         if (sees_keys && fabsf(state.rows[r].maximum) > LARGEST_SCORE) factor[r] = not_a_number();
     }
-    write_log_sums(lse, state, map, scores, batch, NH, first_row());
-    __syncwarp();  // Q has been read; O takes its place
-    const bool finite = place_scaled_rows<element, Tile, WARPS_D>(warp_tile, state.o, factor, 0);
-    __syncwarp();
+    if (part_number == 0) write_log_sums(lse, state, map, scores, batch, NH, first_row());
+    if constexpr (WARPS_D == 1) __syncwarp();  // Q has been read; O takes its place
+    const bool finite = place_scaled_rows<element, Tile, WARPS_D>(warp_tile, state.o, factor, part_number);
+    meet_sharers<WARPS_D>();
     write_mapped_rows<Tile, 8 * ROWS, 32 * WARPS_D>(out, map, batch, warp_row(), warp_tile);
 
     if (!__syncthreads_or(!finite)) return;

@@ -2,9 +2,10 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2be5c6c358569d18
+// hash:          9ef4c9702376e8bc
 
 #include "common/attention/exact.cuh"
+#include "common/attention/grid.cuh"
 #include "common/attention/score.cuh"
 #include "common/attention/softmax.cuh"
 #include "common/attention/steps.cuh"
@@ -24,6 +25,9 @@
 
 using element = float;
 
+/// Where the operands of Q come from: split whenever they are read, split once in shared memory, or kept.
+enum class QueriesIn { SHARED, SHARED_SPLIT, REGISTERS };
+
 constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
@@ -31,6 +35,8 @@ constexpr int MIN_BLOCKS = 2;  // a multiprocessor, asked of the register alloca
 constexpr int BLOCK_M = 128;  // queries a block
 constexpr int BLOCK_N = 32;  // keys a step
 constexpr int STAGES = 2;  // tiles of K and of V in shared memory
+constexpr int Q_TILES = 2;  // of Q: one, or its parts in one each
+constexpr QueriesIn Q_IN = QueriesIn::SHARED_SPLIT;
 constexpr int UNROLL = 32;  // steps over the head that are written out, at most
 constexpr bool REVERSE = false;  // from the last key to the first
 constexpr bool PEEL = true;  // steps with a mask have a loop of their own
@@ -46,12 +52,26 @@ using Tile = FloatTile<HS, false>;
 using Values = DeepFloats<Tile>;
 using OperandA = MixedA;  // small products in bf16
 using OperandB = MixedB;
+using Place = SplitPlace<false, 0, true, 1>;
 
 /// This warp's queries as A operands, 8 columns a step.
 struct Queries {
     SharedAddress row;  // of this lane, for ldmatrix
+    OperandA kept[Q_IN == QueriesIn::REGISTERS ? HS / 8 : 1][M_TILES];
 
-    __device__ __forceinline__ explicit Queries(SharedAddress lane_row) : row(lane_row) {}
+    __device__ __forceinline__ explicit Queries(SharedAddress lane_row) : row(lane_row)
+    {
+        if constexpr (Q_IN == QueriesIn::REGISTERS) {
+#pragma unroll
+            for (int step = 0; step < HS / 8; ++step)
+#pragma unroll
+                for (int m = 0; m < M_TILES; ++m) {
+                    uint32_t bits[4];
+                    ldmatrix(bits, place(step, m));
+                    kept[step][m].set(bits);
+                }
+        }
+    }
 
     __device__ __forceinline__ SharedAddress place(int step, int m) const
     {
@@ -62,8 +82,16 @@ struct Queries {
     {
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m) {
-            ldmatrix(to[m].big, place(step, m));
-            ldmatrix(to[m].small, place(step, m) + Tile::bytes(BLOCK_M));  // in a tile of their own
+            if constexpr (Q_IN == QueriesIn::REGISTERS) {
+                to[m] = kept[step][m];
+            } else if constexpr (Q_IN == QueriesIn::SHARED) {
+                uint32_t bits[4];
+                ldmatrix(bits, place(step, m));
+                to[m].set(bits);
+            } else {
+                ldmatrix(to[m].big, place(step, m));
+                ldmatrix(to[m].small, place(step, m) + Tile::bytes(BLOCK_M));  // in a tile of their own
+            }
         }
     }
 };
@@ -232,30 +260,13 @@ __device__ __forceinline__ bool write_rows(const View<element, 4>& out, element*
     return zero == 0.0f;
 }
 
-/// What a block works on.
-struct Place {
-    int batch;
-    int head;
-    int block;  // of the head
-
-    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
-    template <bool ANEW>
-    static __device__ __forceinline__ Place of_block(int heads)
-    {
-        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
-        const int block = gridDim.y - 1 - number(blockIdx.y);
-        const unsigned matrix = number(blockIdx.x);
-        return {static_cast<int>(matrix / heads), static_cast<int>(matrix % heads), block};
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out,
                   float* __restrict__ lse, int NH, int NH_kv, int T, int T_kv, float scale)
 {
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char* const q_tile = smem;
-    unsigned char* const k_tiles = q_tile + 2 * Tile::bytes(BLOCK_M);
+    unsigned char* const k_tiles = q_tile + Q_TILES * Tile::bytes(BLOCK_M);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
     const Place place = Place::of_block<false>(NH);
@@ -289,15 +300,20 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
                          allows_vectors<4>(q));
     commit_copies();
-#pragma unroll
-    for (int step = 0; step < STAGES - 1; ++step) {
-        if (step < tiles) {
-            copy_keys(step);
-            copy_values(step);
-        }
+    if constexpr (STAGES == 1) {
+        if (tiles > 0) copy_keys(0);
         commit_copies();
+    } else {
+#pragma unroll
+        for (int step = 0; step < STAGES - 1; ++step) {
+            if (step < tiles) {
+                copy_keys(step);
+                copy_values(step);
+            }
+            commit_copies();
+        }
     }
-    wait_for_copies<STAGES - 1>();
+    wait_for_copies<STAGES == 1 ? 1 : STAGES - 1>();
     __syncthreads();  // Q is there
 
     const int warp = threadIdx.x / 32;
@@ -307,7 +323,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     const int warp_keys = scores.keys_seen(warp_begin + 16 * M_TILES - 1);
     const int key_lane = ldmatrix_cols_first<Tile>();  // this lane's row in a tile of K, for ldmatrix
     const Values value_rows;
-    split_queries(warp_tile);
+    if constexpr (Q_IN == QueriesIn::SHARED_SPLIT) split_queries(warp_tile);
     const Queries queries(shared_address(warp_tile) + ldmatrix_rows_first<Tile>());
     OnlineRow rows[ROWS];
     float o[M_TILES][D_TILES][4] = {};
@@ -316,17 +332,30 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         const int key = first_key(step);
         float s[M_TILES][N_TILES][4];
         float factor[ROWS];
-        wait_for_copies<STAGES - 2>();
-        __syncthreads();  // K and V are there, and those of the step before have been read
-        if (step + STAGES - 1 < tiles) {
-            copy_keys(step + STAGES - 1);
-            copy_values(step + STAGES - 1);
+        if constexpr (STAGES == 1) {
+            wait_for_copies<0>();
+            __syncthreads();  // K is there, and V of the step before has been read
+            copy_values(step);
+            commit_copies();
+        } else {
+            wait_for_copies<STAGES - 2>();
+            __syncthreads();  // K and V are there, and those of the step before have been read
+            if (step + STAGES - 1 < tiles) {
+                copy_keys(step + STAGES - 1);
+                copy_values(step + STAGES - 1);
+            }
+            commit_copies();
+            if (masked && key >= warp_keys) return;
         }
-        commit_copies();
-        if (masked && key >= warp_keys) return;
         multiply_keys(s, queries, shared_address(k_tile(step)) + key_lane);
         if (masked) mask(s, scores.beyond(row0, key + threadIdx.x % 4 * 2));
         soften(s, rows, factor, scores);
+        if constexpr (STAGES == 1) {
+            wait_for_copies<0>();
+            __syncthreads();  // V is there, and K has been read
+            if (step + 1 < tiles) copy_keys(step + 1);
+            commit_copies();
+        }
         add_values(o, factor, s, value_rows, v_tile(step));
     };
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=128 BLOCK_K=64 WARPS_M=2 WARPS_N=2 STAGES=2 TILES_EACH=8 SWIZZLE=True MIN_BLOCKS=2 EPILOGUE=shared STORES=cached REVERSE=False GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          91d4c3d59a5eb189
+// hash:          a06d1e8f4c2e4e9e
 
 #include "common/matmul/exact_product.cuh"
 #include "common/matmul/matrix_tiles.cuh"
@@ -23,6 +23,7 @@ constexpr int WARPS_M = 2;
 constexpr int WARPS_N = 2;
 constexpr int STAGES = 2;            // tiles of each operand in shared memory
 constexpr int TILES_EACH = 8;        // neighbouring tiles of C a block, one after the other
+constexpr bool REVERSE = false;        // the last rows first
 constexpr bool SWIZZLE = true;        // rows of a tile exchange chunks, or are a chunk longer
 constexpr bool A_ALONG_K = true;      // neighbours in memory are neighbours along K, not along M
 constexpr bool B_ALONG_K = true;
@@ -96,10 +97,10 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char* const a_tiles = smem;
     unsigned char* const b_tiles = smem + STAGES * OperandA::BYTES;
-    unsigned char* const c_tiles = b_tiles + STAGES * OperandB::BYTES;
+    unsigned char* const c_tiles = TILES_EACH > 1 ? b_tiles + STAGES * OperandB::BYTES : smem;
 
     const int matrix = blockIdx.z;
-    const int row_tile = blockIdx.y;
+    const int row_tile = REVERSE ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
     const int row_begin = row_tile * BLOCK_M;
     const int col_begin = blockIdx.x * (BLOCK_N * TILES_EACH);
     const int row_end = min(row_begin + BLOCK_M, M);
@@ -156,13 +157,22 @@ matrix_product(View<element, 4> a, View<element, 4> b, View<element, 4> c, int N
         const int end = step + steps;
 #pragma unroll 1
         for (; step < end; ++step) {
-            wait_for_copies<STAGES - 2>();
-            __syncthreads();  // the tiles of this step are there, and those of the step before have been read
-            if (step + STAGES - 1 < all_steps) fetch();
-            commit_copies();
+            if constexpr (STAGES == 1) {
+                __syncthreads();  // the tiles of the step before have been read
+                fetch();
+                commit_copies();
+                wait_for_copies<0>();
+                __syncthreads();
+            } else {
+                wait_for_copies<STAGES - 2>();
+                __syncthreads();  // the tiles of this step are there, and those of the step before have been read
+                if (step + STAGES - 1 < all_steps) fetch();
+                commit_copies();
+            }
             multiply(acc, a_tiles + (one_a ? 0 : step % STAGES * OperandA::BYTES),
                      b_tiles + step % STAGES * OperandB::BYTES, warp_row, warp_col);
         }
+        if constexpr (TILES_EACH == 1 && SHARED) __syncthreads();  // the operands have been read; C takes their place
         result.write(acc, row_begin + warp_row, col_begin + tile * BLOCK_N + warp_col, warp_tile);
     }
 #pragma unroll 1

@@ -12,7 +12,7 @@ from autotune.compilers.nvcc import build_cubin
 from autotune.core.errors import LaunchError
 from autotune.core.outcome import Outcome
 from autotune.devices.cuda import CudaDevice
-from autotune.devices.factory import CudaOpener
+from autotune.devices.driver import cuda_driver
 from autotune.devices.measure import Bench
 from autotune.families.render import render
 from autotune.families.space import Space
@@ -45,7 +45,8 @@ def test_a_family_with_maps_is_right(changed: dict[str, Any], group: int, cache:
 
 def test_strides_of_tensors() -> None:
     torch = pytest.importorskip("torch")
-    kernel = Kernel(answer(**FIELDS), CudaOpener().open())  # of this very family
+    found = answer(**FIELDS)  # of this very family
+    kernel = Kernel(found, lambda _: found, cuda_driver())
     problem = FORWARD.problem(**FIELDS)
     inputs = FORWARD.inputs(problem, 1)
     tensors = {name: torch.from_numpy(array).cuda() for name, array in inputs.items()}

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.compilers.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
-from tests.kernels.common.test_tf32_wrappers import numbers
+from tests.kernels.common.tf32_fragments import numbers
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,6 @@ from autotune.report.gpus import page
 # Half a digit of what is printed; more where a note in `PUBLISHED` says so.
 _FP32_ROUNDING = {"b200": (0.0, 0.6)}
 _TENSOR_ROUNDING = {
-    "v100": 0.5,
     "t4": 0.5,
     "a100-40gb": 0.5,
     "a100": 0.5,
@@ -24,15 +23,15 @@ _TENSOR_ROUNDING = {
     "rtx3090": 0.5,
     "b200": 5,
 }
-_BANDWIDTH_ROUNDING = {"v100": 2, "h100": 5, "b200": 50}
+_BANDWIDTH_ROUNDING = {"h100": 5, "b200": 50}
 
 # As sources print them: L2 in KB, memory in GB.
 _L2_KB = {
-    "v100": 6144, "t4": 4096, "a100-40gb": 40960, "a100": 40960, "a10": 6144, "l4": 49152, "rtx3090": 6144,
+    "t4": 4096, "a100-40gb": 40960, "a100": 40960, "a10": 6144, "l4": 49152, "rtx3090": 6144,
     "rtx4090": 73728, "h100": 51200, "h200": 61440, "b200": 129536, "rtx5090": 98304,
 }  # fmt: skip
 _MEMORY_GB = {
-    "v100": 16, "t4": 16, "a100-40gb": 40, "a100": 80, "a10": 24, "l4": 24, "rtx3090": 24, "rtx4090": 24, "h100": 80,
+    "t4": 16, "a100-40gb": 40, "a100": 80, "a10": 24, "l4": 24, "rtx3090": 24, "rtx4090": 24, "h100": 80,
     "h200": 141, "b200": 180, "rtx5090": 32,
 }  # fmt: skip
 
@@ -108,7 +107,7 @@ def test_the_page_says_what_was_not_compared() -> None:
 @pytest.mark.parametrize(
     ("name", "tflops"),
     [
-        ("v100", 31.4), ("a100", 78), ("rtx3090", 35.6), ("rtx4090", 82.6), ("h100", 133.8),
+        ("a100", 78), ("rtx3090", 35.6), ("rtx4090", 82.6), ("h100", 133.8),
         ("rtx5090", 104.8),
     ],
 )  # fmt: skip
@@ -128,7 +127,7 @@ def test_what_mma_sync_reaches_of_sm_100_is_the_products_of_sm_80() -> None:
 
 
 def test_published_bytes_a_clock_of_l2() -> None:
-    assert [rates_of(gpu(name)).l2_bytes for name in ("v100", "a100", "h100")] == [2048, 5120, 5120]
+    assert [rates_of(gpu(name)).l2_bytes for name in ("a100", "h100")] == [5120, 5120]
     turing = gpu("t4")
     assert rates_of(turing).l2_bytes == turing.sm_count * rates_of(turing).port_bytes / 2
     assert rates_of(gpu("rtx4090")).l2_bytes == 128 * 64

@@ -33,7 +33,6 @@ def test_published_figures_of_the_h200() -> None:
 @pytest.mark.parametrize(
     ("name", "arch", "max_kb", "threads", "blocks"),
     [
-        ("v100", "sm_70", 96, 2048, 32),
         ("t4", "sm_75", 64, 1024, 16),
         ("a100", "sm_80", 163, 2048, 32),
         ("a10", "sm_86", 99, 1536, 16),
@@ -84,8 +83,15 @@ def test_loose_names(given: str, name: str) -> None:
     assert gpu(given).name == name
 
 
+@pytest.mark.parametrize("name", ["v100", "Tesla V100-SXM2-16GB", "NVIDIA TITAN V", "p100"])
+def test_models_that_compilers_have_left_behind_are_not_offered(name: str) -> None:
+    with pytest.raises(UsageError, match=f"'{name}' is too old: CUDA 13 compiles for compute capability 7.5 and later"):
+        gpu(name)
+    assert min(spec.compute_capability for spec in gpus()) == 75
+
+
 def test_a_model_of_another_kind_gets_no_far_fetched_match() -> None:
-    with pytest.raises(UsageError, match=r"^unknown GPU 'mi300'; known: v100"):
+    with pytest.raises(UsageError, match=r"^unknown GPU 'mi300'; known: t4"):
         gpu("mi300")
     with pytest.raises(UsageError, match="did you mean h100"):
         gpu("NVIDIA H100 PCIe")
@@ -95,9 +101,9 @@ def test_an_unknown_name_gets_close_matches_and_all_that_are_known() -> None:
     with pytest.raises(UsageError) as caught:
         gpu("h20")
     message = str(caught.value)
-    assert message.startswith("unknown GPU 'h20'; did you mean h200? known: v100, t4, ")
+    assert message.startswith("unknown GPU 'h20'; did you mean h200? known: t4, ")
     assert "\n" not in message
-    with pytest.raises(UsageError, match="unknown GPU 'xyz'; known: v100"):
+    with pytest.raises(UsageError, match="unknown GPU 'xyz'; known: t4"):
         gpu("xyz")
 
 
@@ -109,7 +115,6 @@ def test_an_unknown_name_gets_close_matches_and_all_that_are_known() -> None:
         ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("Tesla T4", "t4"),
-        ("Tesla V100-SXM2-32GB", "v100"),
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
     ],
 )

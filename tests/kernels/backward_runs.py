@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.cache import BuildCache
-from autotune.core.plan import Arg, Launch, LaunchPlan, ViewArg
+from autotune.core.plan import Arg, Launch, LaunchPlan, TensorMapArg, ViewArg
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.devices.emulated import CpuDevice
@@ -86,6 +86,9 @@ def moved(plan: LaunchPlan, views: Mapping[str, View]) -> LaunchPlan:
     def move(arg: Arg) -> Arg:
         if isinstance(arg, ViewArg) and arg.name in views:
             return replace(arg, strides=views[arg.name][1], offset=views[arg.name][2])
+        if isinstance(arg, TensorMapArg) and arg.name in views:
+            _, strides, offset = views[arg.name]
+            return replace(arg, strides=tuple(strides[axis] * step for axis, step in arg.axes), offset=offset)
         return arg
 
     buffers = tuple(

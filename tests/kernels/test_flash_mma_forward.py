@@ -1,5 +1,6 @@
 """What the forward family on tensor cores does in its own way, on the emulator."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_supports() -> None:
     assert FAMILY.why_unsupported(FORWARD.problem(HS=80, dtype="fp16"), SPEC) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), gpu("t4")) is None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="bf16"), gpu("t4")) is not None
-    assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), gpu("v100")) is not None
+    assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), replace(gpu("t4"), arch="sm_70")) is not None
 
 
 CLEAN: tuple[dict[str, Any], ...] = (

@@ -140,7 +140,7 @@ def test_offsets_past_two_to_the_32(odd: Run, cache: BuildCache) -> None:
     library = EmulatorLibrary(run.artifact.path)
     for step in run.placed(views).launches:
         packed_arguments = pack_arguments(step.args, addresses, encode_tensor_map)
-        assert library.launch(step.kernel, step.grid, step.block, step.smem, packed_arguments, 2) is None
+        assert library.launch(step, packed_arguments, 2) is None
     library.close()
     got = {"out": run.seen("out", far, views), "lse": run.seen("lse", near["lse"], views)}
     agree(got, run.reference(inputs), TOLERANCE[problem.dtype])

@@ -67,7 +67,7 @@ class Searches:
         best = ranked(family, self.times[family]) if self.times[family] else None
         return SearchResult(
             problem=problem, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=problem, best=best,
-            table=() if best is None else (best,), trials=3, resumed=0, outcomes={}, asked=3, duplicates=0,
+            table=() if best is None else (best,), trials=3, resumed=0, new=3, outcomes={}, asked=3, duplicates=0,
             messages={} if best else {Outcome.WRONG_RESULT: "all wrong"}, space_size=9, seconds=1.0,
             build_seconds=0.5, device_seconds=0.5, database="here.db",
             stopped="interrupted" if family == self.stop_after else "trials",

@@ -12,6 +12,8 @@ import pytest
 from autotune.cli.main import run
 from autotune.core.errors import UsageError
 from autotune.ladder.climbed import least_ms
+from autotune.ladder.versions import LADDERS
+from autotune.ops.registry import get_op
 from autotune.report.ladder import shared_lines, summary_lines, table_columns, table_rows, write_plot
 from autotune.report.pictures import check_plot
 from tests.ladder.ladder_doubles import GRADIENT, H200, PRODUCT, climbed
@@ -104,8 +106,34 @@ def test_a_plot_shows_times_and_published_times() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["V1", "V2", "V4"]
     assert axes.get_yscale() == "log"
     assert own.get_label() == "estimated for NVIDIA H200"
-    assert "RTX 4090" in published.get_label()
+    assert "on an RTX 4090" in published.get_label()
+    assert axes.get_title(loc="left").endswith("\ntimes estimated for NVIDIA H200")
+    assert axes.get_ylabel() == "estimated ms, not measured (log scale)"
     assert [note.get_text() for note in axes.texts] == ["9", "3", "1"]
+
+
+def test_a_plot_of_one_series_says_what_it_shows() -> None:
+    pytest.importorskip("matplotlib")
+    from autotune.report.ladder import draw
+
+    for estimated, said, unit in (
+        (True, "times estimated for NVIDIA H200", "estimated ms, not measured (log scale)"),
+        (False, "measured on NVIDIA H200", "ms (log scale)"),
+    ):
+        found = climbed(estimated=estimated)
+        bare = tuple(replace(rung, version=replace(rung.version, published_ms=None)) for rung in found.rungs)
+        (axes,) = draw(replace(found, rungs=bare)).axes
+        assert len(axes.get_lines()) == 1
+        assert (axes.get_title(loc="left").partition("\n")[2], axes.get_ylabel()) == (said, unit)
+
+
+def test_published_figures_say_for_which_problem() -> None:
+    for ladder in LADDERS.values():
+        problem = get_op(ladder.op).problem(**ladder.fields)
+        assert "T=1024" in ladder.reference_for(problem)
+        assert "another problem" not in ladder.reference_for(problem)
+        assert ladder.reference_for(problem.replace(T=64)).endswith("; the times above are of another problem")
+        assert "T=1024" in ladder.published_for
 
 
 def test_what_cannot_be_plotted_is_said_before_anything_is_tuned(
@@ -124,7 +152,7 @@ def test_what_cannot_be_plotted_is_said_before_anything_is_tuned(
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert run(["ladder", "--plot", str(tmp_path / "ladder.png"), "--device", "cpu"]) == 2
-    assert "pip install 'autotune[plot]'" in capsys.readouterr().err
+    assert "pip install 'autotune-kernels[plot]'" in capsys.readouterr().err
 
 
 def test_there_is_no_ladder_of_other_ops(capsys: pytest.CaptureFixture[str]) -> None:

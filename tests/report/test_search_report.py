@@ -1,12 +1,18 @@
 """What a search shows: progress lines, the table, the next command."""
 
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from autotune.answers.best import Best
+from autotune.checker.target import find_target
+from autotune.cli.main import build_app
+from autotune.cli.options import parse_value, split_setting
 from autotune.core.arithmetic import ARITHMETICS
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import KernelResources, Measurement, OutputCheck, Timing, Verification
@@ -23,9 +29,13 @@ from autotune.report.results import (
     Asked,
     best_lines,
     next_command,
+    no_winner,
     other_answer,
     shared_lines,
     summary_lines,
+    sweep_columns,
+    sweep_rows,
+    sweep_shared,
     table_columns,
     table_rows,
 )
@@ -51,7 +61,7 @@ def result() -> SearchResult:
     table = (ranked(0.5, M=32, N=64), ranked(0.8, M=64, N=64))
     return SearchResult(
         problem=PROBLEM, device="cpu:h200", title="NVIDIA H200", estimated=True, executed=SMALL, best=table[0],
-        table=table, trials=9, resumed=4, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
+        table=table, trials=9, resumed=4, new=5, outcomes={Outcome.OK: 7, Outcome.WRONG_RESULT: 2},
         messages={Outcome.WRONG_RESULT: "tiled M=1: out: error 3"}, space_size=1234, asked=12, duplicates=3,
         seconds=75.2, build_seconds=20.0, device_seconds=30.0, stopped="timeout", database="here.db",
     )  # fmt: skip
@@ -76,7 +86,7 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
         "9 trials, 4 of them from earlier runs (ok 7, wrong_result 2) in 1:15: the time is up; "
         "1,234 valid configurations"
     )
-    free = replace(result(), resumed=0, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
+    free = replace(result(), resumed=0, new=9, outcomes={Outcome.OK: 9, Outcome.INFEASIBLE: 3})
     assert list(summary_lines(free))[1] == (
         "9 trials (ok 9, infeasible 3) in 1:15: the time is up; "
         "1,234 valid configurations (3 proposals outside them ruled out unbuilt)"
@@ -260,3 +270,78 @@ def test_clock(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 trials"), (1, "1 trial"), (1234, "1,234 trials")])
 def test_number(count: int, text: str) -> None:
     assert number(count, "trial") == text
+
+
+WRONG = {Outcome.WRONG_RESULT: make_candidate("tiled", "hash", {"GRID_MAP": "x=rows,y=head; rm -rf", "M": 1})}
+
+
+def test_what_went_wrong_is_looked_into_by_a_command_for_the_shell() -> None:
+    lines = list(summary_lines(replace(result(), firsts=WRONG), Asked(templates=("my files/tiled.cu.j2",))))
+    [command] = [line.removeprefix("look into it: ") for line in lines if line.startswith("look into it: ")]
+    assert shlex.split(command) == [
+        "autotune", "check", "--op", "forward", "--T", "64", "--template", "my files/tiled.cu.j2", "--param",
+        "GRID_MAP=x=rows,y=head; rm -rf", "--param", "M=1", "--device", "h200",
+    ]  # fmt: skip
+    second = f"tiled M=1: out: error 3 (on {PROBLEM.replace(T=113, dtype='fp32', causal=False)})"
+    there = replace(result(), firsts=WRONG, messages={Outcome.WRONG_RESULT: second})
+    words = shlex.split(next(line for line in summary_lines(there) if line.startswith("look into it: ")))
+    assert words[words.index("--T") : words.index("--template")] == [
+        "--T", "113", "--T-kv", "64", "--dtype", "fp32", "--no-causal",
+    ]  # fmt: skip
+    fine = replace(result(), firsts=WRONG, messages={Outcome.PRUNED: "tiled M=1: slow"})
+    assert not any("look into it" in line for line in summary_lines(fine))
+
+
+def test_the_command_is_one_that_works(tmp_path: Path) -> None:
+    candidate = find_template("forward", "flash_simt").defaults
+    firsts = {Outcome.LAUNCH_ERROR: make_candidate("flash_simt", "hash", candidate)}
+    there = replace(result(), firsts=firsts, messages={Outcome.LAUNCH_ERROR: "flash_simt: no (on forward B=1 NH=2)"})
+    [line] = [line for line in summary_lines(there) if line.startswith("look into it: ")]
+    words = shlex.split(line.removeprefix("look into it: autotune "))
+    command = typer.main.get_command(build_app([words[0]])).commands[words[0]]  # type: ignore[attr-defined]
+    context = command.make_context(words[0], words[1:])
+    assert context.params["param"] == [f"{name}={value}" for name, value in candidate.items()]
+    assert (context.params["B"], context.params["NH"]) == (["1"], ["2"])
+    target = find_target(
+        "forward", "flash_simt", dict(map(parsed, context.params["param"])), None, "h200", tmp_path / "a.db", {}
+    )
+    assert dict(target.candidate.config) == candidate
+
+
+def parsed(text: str) -> tuple[str, Any]:
+    name, value = split_setting(text)
+    return name, parse_value(value)
+
+
+def test_why_there_is_no_winner() -> None:
+    none = replace(result(), best=None, table=(), trials=0, resumed=0, outcomes={}, messages={})
+    assert "give it more with --timeout" in no_winner(none)
+    assert "interrupted before a candidate was finished" in no_winner(replace(none, stopped="interrupted"))
+    assert no_winner(replace(none, trials=3)) == "no candidate was right and ran: there is no winner"
+    assert not any("no kernel has run" in line for line in summary_lines(none))
+
+
+def test_trials_that_others_have_made() -> None:
+    used = replace(result(), resumed=9, new=0, stopped="trials")
+    said = "nothing was left to do: earlier runs made all 9 trials, whatever their sampler and seed; "
+    said += "more with --trials 18"
+    assert said in list(summary_lines(used))
+    assert not any("nothing was left" in line for line in summary_lines(replace(used, resumed=8)))
+
+
+def test_a_sweep_ends_in_one_table() -> None:
+    first = result()
+    second = replace(first, problem=PROBLEM.replace(T=128), table=first.table[1:], best=first.table[1])
+    none = replace(first, problem=PROBLEM.replace(T=256), table=(), best=None, trials=2)
+    rows = [first, second, none]
+    assert sweep_columns(rows) == [">T", ">est. ms", ">TFLOP/s", "?>GB/s", ">trials", "family", "~configuration"]
+    assert list(sweep_rows(rows)) == [
+        ["64", "0.5", "4.00", "200.0", "9", "tiled", "M=32"],
+        ["128", "0.8", "2.50", "125.0", "9", "tiled", "M=64"],
+        ["256", "", "", "", "2", "", "no candidate was right and ran: there is no winner"],
+    ]
+    said, shared = sweep_shared(rows)
+    assert said.startswith("3 winners of forward B=")
+    assert " T=" not in said
+    assert said.endswith("; times are ESTIMATES for NVIDIA H200, not measurements")
+    assert shared == "all rows: N=64"

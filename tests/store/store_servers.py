@@ -7,7 +7,46 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+MISSING = "PostgreSQL's programs (initdb, pg_ctl) are not installed"
+"""Why a test that needs them is skipped; `make test` says at the end how many were."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server on a socket in `folder`, which is also the `host` to connect to; its programs, and who runs them."""
+
+    programs: Path
+    folder: str
+    user: str | None
+
+    @property
+    def url(self) -> str:
+        """Its database, for its administrator."""
+        return f"postgresql+psycopg://tester@/postgres?host={self.folder}"
+
+    def start(self) -> None:
+        options = f"-k {self.folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
+        self.control("-o", options, "-l", f"{self.folder}/log", "-w", "start")
+
+    def stop(self) -> None:
+        self.control("-m", "immediate", "-w", "stop")
+
+    def control(self, *words: str) -> None:
+        self.run("pg_ctl", "-D", f"{self.folder}/data", *words)
+
+    def run(self, program: str, *words: str) -> None:
+        subprocess.run(
+            [str(self.programs / program), *words], cwd=self.folder, check=True, stdout=subprocess.DEVNULL, timeout=120,
+            user=self.user if os.geteuid() == 0 else None,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return int(Path(f"{self.folder}/data/postmaster.pid").read_text().splitlines()[0])
 
 
 def server_programs() -> Path | None:
@@ -33,25 +72,21 @@ def _exists(user: str) -> bool:
 
 
 @contextmanager
-def postgresql(programs: Path, user: str) -> Iterator[str]:
-    """A server on a socket in a temporary folder; yields the folder, which is the `host` to connect to."""
+def postgresql() -> Iterator[Server | None]:
+    """A new server in a temporary folder; None where it cannot be had."""
+    programs, user = server_programs(), server_user()
+    if programs is None or user is None:
+        yield None
+        return
     folder = tempfile.mkdtemp(prefix="autotune-pg-", dir="/tmp")
     shutil.chown(folder, user)
-    data, run_as = f"{folder}/data", {"user": user} if os.geteuid() == 0 else {}
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=50"
+    server = Server(programs, folder, user)
     try:
-        _run([programs / "initdb", "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], folder, run_as)
-        _run([programs / "pg_ctl", "-D", data, "-o", options, "-l", f"{folder}/log", "-w", "start"], folder, run_as)
+        server.run("initdb", "-D", f"{folder}/data", "-U", "tester", "-A", "trust", "--no-sync")
+        server.start()
         try:
-            yield folder
+            yield server
         finally:
-            _run([programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop"], folder, run_as)
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run(command: list[object], folder: str, run_as: dict[str, str]) -> None:
-    subprocess.run(
-        [str(word) for word in command], cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60,
-        user=run_as.get("user"),
-    )  # fmt: skip

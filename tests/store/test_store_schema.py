@@ -34,8 +34,8 @@ LATER = '''"""A later schema."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:
@@ -123,7 +123,8 @@ def filled(tmp_path: Path) -> Path:
         old.execute("ATTACH ? AS new", (str(other),))
         for table in ("device", "problem", "candidate", "search", "measurement", "claim", "winner"):
             names = ", ".join(row[1] for row in old.execute(f"PRAGMA main.table_info({table})"))
-            old.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
+            found = names.replace("heartbeat", "expires")
+            old.execute(f"INSERT INTO main.{table} ({names}) SELECT {found} FROM new.{table}")
     return path
 
 
@@ -138,8 +139,9 @@ def _dump(path: Path, *, without: str = "") -> dict[str, list[tuple[object, ...]
 
 def test_a_filled_database_is_upgraded_and_back(filled: Path) -> None:
     before = _dump(filled)
+    assert len(before["claim"]) == 1  # of a process that an upgrade shuts out
     assert upgrade(open_engine(filled)) == ("0001", HEAD)
-    assert _dump(filled, without="machine_code") == before
+    assert _dump(filled, without="machine_code") == {**before, "claim": []}
     assert _difference(filled) == []
     with open_store(filled) as store:
         (crowned,) = store.winners()
@@ -159,6 +161,28 @@ def test_a_filled_database_is_upgraded_and_back(filled: Path) -> None:
     left = _dump(filled)
     assert left["measurement"] == before["measurement"]
     assert left.keys() == before.keys()
+    with closing(sqlite3.connect(filled)) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(claim)")]
+    assert columns[-1] == "heartbeat"
+
+
+def test_a_filled_server_is_upgraded(postgres: str) -> None:
+    engine = open_engine(postgres)
+    with writing(engine) as connection:
+        migrate(connection, "0002")
+        for statement in (
+            "INSERT INTO device VALUES (100, 'h200', 'cuda', 'NVIDIA H200', 'sm_90a', 90, '{}')",
+            "INSERT INTO problem VALUES (100, 'forward T=1', 'forward', '{}')",
+            "INSERT INTO candidate VALUES (100, 'forward', 'simt', 'ab', 'simt X=1', '{}')",
+            "INSERT INTO claim VALUES (100, 100, 100, 100, 'somebody', 'lab', 17, 1.5)",
+        ):
+            connection.execute(text(statement))
+    assert upgrade(engine) == ("0002", HEAD)
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT count(*) FROM candidate")).scalar() == 1
+        assert connection.execute(text("SELECT count(*) FROM claim")).scalar() == 0
+    with open_store(postgres) as store:
+        assert store.claim(H200, FORWARD, candidate(), Owner.here()).granted
 
 
 def _configured(connection: Connection) -> Config:
@@ -169,13 +193,13 @@ def _configured(connection: Connection) -> Config:
 
 @pytest.fixture
 def later_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that knows a schema 0003."""
+    """A package that knows a schema 0004."""
     db = tmp_path / "resources" / "db"
     shutil.copytree(resources.resource_root("db"), db)
-    (db / "migrations" / "versions" / "0003_later.py").write_text(LATER)
+    (db / "migrations" / "versions" / "0004_later.py").write_text(LATER)
     monkeypatch.setattr(resources, "resource_root", lambda name: db)
     for module in (version_module, schema_module):
-        monkeypatch.setattr(module, "HEAD", "0003")
+        monkeypatch.setattr(module, "HEAD", "0004")
 
 
 def test_an_older_database_names_the_command_that_upgrades_it(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -183,24 +207,24 @@ def test_an_older_database_names_the_command_that_upgrades_it(tmp_path: Path, re
     with open_store(path) as store:
         number = store.record(H200, FORWARD, candidate(), SOURCE, ok(1.5))
     request.getfixturevalue("later_schema")
-    with pytest.raises(StoreError, match=f"older than 0003: run `autotune db upgrade --db {path}`"):
+    with pytest.raises(StoreError, match=f"older than 0004: run `autotune db upgrade --db {path}`"):
         open_store(path)
-    assert upgrade(open_engine(path)) == ("0002", "0003")
+    assert upgrade(open_engine(path)) == ("0003", "0004")
     with open_store(path) as store:
         record = store.measurement(number)
         assert record is not None
         assert record.measurement.ms == 1.5
     columns = [row[1] for row in sqlite3.connect(path).execute("PRAGMA table_info(device)")]
     assert "note" in columns
-    assert upgrade(open_engine(path)) == ("0003", "0003")
+    assert upgrade(open_engine(path)) == ("0004", "0004")
 
 
 def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_path: Path) -> None:
     """SQLite changes a column by copying its table; rows that refer to it must neither stop that nor get lost."""
     before = _dump(filled)
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0003_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
     later.write_text(MADE_ANEW)
-    assert upgrade(open_engine(filled)) == ("0001", "0003")
+    assert upgrade(open_engine(filled)) == ("0001", "0004")
     assert _dump(filled, without="machine_code")["measurement"] == before["measurement"]
     assert [row[:3] for row in _dump(filled)["device"]] == [row[:3] for row in before["device"]]
     with closing(sqlite3.connect(filled)) as connection:
@@ -210,9 +234,9 @@ def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_p
 
 def test_an_upgrade_that_loses_what_is_referred_to_is_undone(filled: Path, later_schema: None, tmp_path: Path) -> None:
     before = _dump(filled)
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0003_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
     later.write_text(LATER + '    op.execute("DELETE FROM device")\n')
-    with pytest.raises(StoreError, match="rows of claim, measurement, winner would refer to nothing"):
+    with pytest.raises(StoreError, match="rows of measurement, winner would refer to nothing"):
         upgrade(engine := open_engine(filled))
     assert _dump(filled) == before
     with pytest.raises(StoreError, match="FOREIGN KEY"), writing(engine) as connection:  # as for other writers ever
@@ -226,7 +250,7 @@ def test_an_upgrade_that_fails_changes_nothing(
     engine = open_engine(path)
     with writing(engine) as connection:
         migrate(connection, "0001")
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0003_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
     later.write_text(LATER + '    op.execute("no such statement")\n')
     with pytest.raises(StoreError, match="syntax error"):
         upgrade(engine)
@@ -243,7 +267,7 @@ def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     before = path.read_bytes()
     for action in (lambda: open_store(path), lambda: upgrade(open_engine(path))):
-        with pytest.raises(StoreError, match="schema version 0099, this autotune knows 0002: upgrade autotune"):
+        with pytest.raises(StoreError, match="schema version 0099, this autotune knows 0003: upgrade autotune"):
             action()
     assert path.read_bytes() == before
 

@@ -12,11 +12,11 @@ import pytest
 from autotune.core.errors import UsageError
 from autotune.core.measurement import Version
 from autotune.core.outcome import Outcome
-from autotune.store import Store, open_store
-from autotune.store.json_lines import parse_line
+from autotune.store import Store, open_store, transfer
+from autotune.store.json_lines import Line, parse_line
 from autotune.store.line_files import read_lines
 from autotune.store.shipped import load_winners, shipped_winners
-from autotune.store.transfer import Identities, export_file, export_lines, import_file
+from autotune.store.transfer import Identities, export_file, export_lines, import_file, import_lines
 from tests.store.store_records import BACKWARD, CPU_H200, FORWARD, H200, HASH, SOURCE, candidate, failed, ok, wrong
 
 
@@ -101,6 +101,48 @@ def test_a_second_import_adds_nothing(store: Store, file: Path, tmp_path: Path) 
     assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
 
 
+def test_an_import_that_was_interrupted_is_finished_by_repeating_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed in pieces; what winners stand in the end is the same, those that must not spill included."""
+    lines = list(read_lines(folder / "all.jsonl"))
+    spilling = replace(ok(0.5), resources=(replace(ok(0.5).resources[0], spill_bytes=8),))
+    lines.insert(0, replace(lines[8], candidate=candidate(60), measurement=spilling))  # faster, and passed over there
+    with open_store(tmp_path / "whole.db") as whole:
+        import_lines(whole, lines)
+        export_file(whole, tmp_path / "whole.jsonl")
+    monkeypatch.setattr(transfer, "PIECE", 4)
+
+    def interrupted() -> Iterator[Line]:
+        yield from lines[:10]
+        raise KeyboardInterrupt
+
+    with open_store(tmp_path / "b.db") as other:
+        with pytest.raises(KeyboardInterrupt):
+            import_lines(other, interrupted())
+        assert len(list(other.measurements(stage=None))) == 8
+        report = import_lines(other, lines)
+        assert (report.added, report.known) == (len(lines) - 2 - 8, 2 + 8)  # two lines repeat a record as a winner
+        export_file(other, tmp_path / "pieces.jsonl")
+    assert (tmp_path / "pieces.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert '"spill_bytes":8' in (tmp_path / "whole.jsonl").read_text()
+
+
+def test_others_write_between_the_pieces_of_an_import(
+    store: Store, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "PIECE", 5)
+
+    def slowly() -> Iterator[Line]:
+        for number, line in enumerate(read_lines(file)):
+            if number == 7:
+                store.record(CPU_H200, FORWARD, candidate(200), SOURCE, ok(1.0, "estimated"))
+            yield line
+
+    with open_store(store.location) as other:
+        assert import_lines(other, slowly()).known == 14
+
+
 def test_a_faster_winner_of_ones_own_stays(store: Store, file: Path, tmp_path: Path) -> None:
     with open_store(tmp_path / "b.db") as other:
         number = other.record(H200, FORWARD, candidate(77), SOURCE, ok(0.9), stage="final")
@@ -175,6 +217,8 @@ def _drop(*keys: str) -> Any:
         (_set("measurement", "environment", to={"driver": 570}), "the environment holds something else than texts"),
         (_set("measurement", "machine_code", to="SASS"), "machine_code 'SASS' is not a hash"),
         (_set("measurement", "machine_code", to=17), "machine_code 17 is not a hash"),
+        (_set("measurement", "attempts", to=0), "attempts=0 is neither 1 nor 2"),
+        (_set("measurement", "attempts", to=True), "attempts=True is neither 1 nor 2"),
         (_set("measurement", "measured_as", to={"template_hash": HASH}), "source_hash"),
         (_set("measurement", "measured_as", to={"template_hash": HASH, "source_hash": ""}), "measured_as '' is not"),
         (_drop("candidate", "template_hash"), "the candidate lacks template_hash"),

@@ -14,7 +14,7 @@ from autotune.compilers.cache import BuildCache
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import AutotuneError, BuildError, CompileError
 from autotune.core.outcome import Outcome
-from autotune.devices.client import WorkerClient, WorkerDied
+from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Evaluate, Evaluated, Message, Prepare, Reply
 from autotune.families.source import KernelSource
@@ -39,6 +39,7 @@ class Worker:
 
     patience_s: float = 0.05
     failure: Exception | None = None  # of `prepare`
+    dies: list[Exception] = field(default_factory=list)  # of `prepare` and `ask`, one a call
     asked: list[str] = field(default_factory=list)
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     answers: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -46,6 +47,8 @@ class Worker:
     says: Callable[[str], Verdict] = lambda binary: Verdict(Outcome.OK, verification=VERIFIED)
 
     def prepare(self, message: Prepare) -> None:
+        if self.dies:
+            raise self.dies.pop()
         if self.failure is not None:
             raise self.failure
 
@@ -56,6 +59,8 @@ class Worker:
         while not self.answers.acquire(timeout=0.01):
             if self.killed.is_set():
                 raise WorkerDied("killed")
+        if self.dies:
+            raise self.dies.pop()
         return Evaluated(self.says(message.artifact.binary_hash), 0.0, poisoned=False)
 
     def kill(self, *, for_good: bool = False) -> None:
@@ -168,6 +173,34 @@ def test_one_binary_is_run_once_and_its_first_candidate_is_recorded_first(pipeli
     assert [one.measurement.verification for one in found] == [VERIFIED] * 4
     assert [one.measurement.build_seconds for one in found] == [0.5] * 4
     assert pipeline.load().build_seconds == 2.0
+
+
+def test_a_worker_killed_before_anything_ran_is_replaced(
+    worker: Worker, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    worker.dies = [WorkerDied("killed by SIGKILL")]
+    pipeline: Pipeline = request.getfixturevalue("pipeline")
+    worker.answers.release()
+    submit(pipeline, "a")
+    assert finished(pipeline, 1)[0].measurement.outcome is Outcome.OK
+    assert worker.dies == []
+
+
+@pytest.mark.parametrize("error", [WorkerDied("killed by SIGKILL"), WorkerTimeout("no result within 20 s")])
+def test_a_binary_whose_run_is_in_doubt_is_run_again(pipeline: Pipeline, worker: Worker, error: Exception) -> None:
+    submit(pipeline, "a")
+    assert worker.begun.acquire(timeout=60)
+    worker.dies = [error]
+    for _ in range(2):
+        worker.answers.release()
+    [first] = finished(pipeline, 1)
+    assert (first.measurement.outcome, first.measurement.doubtful) == (
+        Outcome.CRASH if isinstance(error, WorkerDied) else Outcome.TIMEOUT, True,
+    )  # fmt: skip
+    submit(pipeline, "a")  # as at the end of a search
+    [second] = finished(pipeline, 1)
+    assert second.measurement.outcome is Outcome.OK
+    assert worker.asked == ["a", "a"]
 
 
 def test_what_fails_is_told_of_the_candidate_or_of_the_machine(pipeline: Pipeline, worker: Worker) -> None:

@@ -93,7 +93,7 @@ def test_the_call_on_an_op_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     row_softmax = importlib.import_module("softmax_reference").row_softmax
     seen: list[Progress] = []
     result = autotune.search(
-        templates=[TEMPLATE], reference=row_softmax, device="cpu", target="rtx4090", sampler="random", seed=3, trials=2,
+        template=[TEMPLATE], reference=row_softmax, device="cpu", target="rtx4090", sampler="random", seed=3, trials=2,
         progress=seen.append, rows=8, cols=64,
     )  # fmt: skip
     assert result.device == "cpu:rtx4090"
@@ -107,7 +107,7 @@ def test_the_call_on_an_op_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_attention_is_verified_on_a_reduced_problem_and_says_so() -> None:
-    result = autotune.search("forward", B=2, NH=6, T=33, HS=32, templates=["flash_simt"], device="cpu", trials=1)
+    result = autotune.search("forward", B=2, NH=6, T=33, HS=32, template="flash_simt", device="cpu", trials=1)
     assert result.best is not None
     assert result.problem["NH"] == 6
     assert result.executed.integer("B") * result.executed.integer("NH") < 12

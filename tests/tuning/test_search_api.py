@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.core.errors import DeviceMissing, NoFeasibleConfiguration, TemplateError, UsageError
-from autotune.devices.factory import CpuOpener, CudaOpener
+from autotune.devices import factory
+from autotune.devices.factory import CpuOpener, CudaOpener, choose_device
 from autotune.gpus.known import gpu
-from autotune.tuning import choose
-from autotune.tuning.choose import choose_device, choose_families, choose_subject, reference_name, require_some
+from autotune.tuning.choose import choose_families, choose_subject, require_some
 from autotune.tuning.joint_space import Families
 from autotune.tuning.session import Options
 from tests.search_doubles import family
@@ -24,8 +24,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without a GPU and without settings."""
     for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(choose, "present_gpu", lambda index=0: None)
-    monkeypatch.setattr(choose, "_has_pycuda", lambda: True)
+    monkeypatch.setattr(factory, "present_gpu", lambda index=0: None)
+    monkeypatch.setattr(factory, "has_pycuda", lambda: True)
 
 
 @pytest.mark.parametrize("first", ["", "import autotune.tuning.ledger;", "from autotune.tuning.search import search;"])
@@ -62,14 +62,6 @@ def test_families_with_one_name_are_refused(tmp_path: Path) -> None:
         choose_subject(None, [str(SOFTMAX), str(copy)], REFERENCE)
 
 
-def test_a_reference_needs_an_importable_name() -> None:
-    assert reference_name(None) is None
-    assert reference_name("a:b") == "a:b"
-    assert reference_name(reference_name) == "autotune.tuning.choose:reference_name"
-    with pytest.raises(UsageError, match="top of a module"):
-        reference_name(lambda problem, inputs: 0)
-
-
 def test_what_no_family_supports_says_why() -> None:
     subject = choose_subject("forward")
     with pytest.raises(NoFeasibleConfiguration, match=r"flash_simt: it needs"):
@@ -100,7 +92,7 @@ def test_the_device_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_device_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "present_gpu", lambda index=0: gpu("a100") if index < 2 else None)
+    monkeypatch.setattr(factory, "present_gpu", lambda index=0: gpu("a100") if index < 2 else None)
     assert choose_device(None, None) == choose_device("cuda", None) == choose_device("a100", None) == CudaOpener(0)
     assert choose_device("cuda:1", None) == CudaOpener(1)
     assert choose_device("cpu", None) == CpuOpener(gpu("a100"))
@@ -116,10 +108,10 @@ def test_the_device_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_without_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "present_gpu", lambda index=0: gpu("a100"))
-    monkeypatch.setattr(choose, "_has_pycuda", lambda: False)
+    monkeypatch.setattr(factory, "present_gpu", lambda index=0: gpu("a100"))
+    monkeypatch.setattr(factory, "has_pycuda", lambda: False)
     assert choose_device(None, None) == CpuOpener(gpu("a100"))
-    with pytest.raises(DeviceMissing, match=r"pip install 'autotune\[gpu\]'"):
+    with pytest.raises(DeviceMissing, match=r"pip install 'autotune-kernels\[gpu\]'"):
         choose_device("cuda", None)
 
 

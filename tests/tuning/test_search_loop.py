@@ -10,7 +10,7 @@ import pytest
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import KernelResources, Measurement, Timing
 from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
-from autotune.core.outcome import Outcome
+from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.values import Value
 from autotune.estimate.fallback import METHOD as FALLBACK
 from autotune.estimate.model import METHOD
@@ -19,6 +19,7 @@ from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, costs
+from autotune.tuning.loop import SECOND_TRIES
 from autotune.tuning.samplers import SAMPLERS
 from autotune.tuning.session import Options, Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, failed, family, run, store, took
@@ -187,7 +188,7 @@ def test_two_searches_share_the_work(tmp_path: Path) -> None:
         assert search.ledger.best.candidate.config == {"X": 5, "Y": 2}
 
 
-def test_a_candidate_claimed_elsewhere_is_left_alone(tmp_path: Path) -> None:
+def test_a_candidate_claimed_elsewhere_is_left_alone_until_it_is_given_up(tmp_path: Path) -> None:
     space = family(X=range(3), Y=[2])
     with store(tmp_path) as db:
         other = Records(db, IDENTITY, PROBLEM)
@@ -195,12 +196,84 @@ def test_a_candidate_claimed_elsewhere_is_left_alone(tmp_path: Path) -> None:
         assert other.claim(taken).granted
         evaluator = FunctionEvaluator(bowl)
         search = engine([space], evaluator, Records(db, IDENTITY, PROBLEM))
-        run(search)
+        rounds = search.steps()
+        while not search.waiting:
+            next(rounds)
+        for _ in range(3):
+            next(rounds)
         assert {candidate.config["X"] for candidate in evaluator.asked} == {0, 2}
-        assert search.stopped == "exhausted"
+        assert search.stopped is None  # it waits: the space has not been evaluated yet
         other.release()
-        run(engine([space], evaluator, Records(db, IDENTITY, PROBLEM)))
+        for _ in rounds:
+            pass
+        assert search.stopped == "exhausted"
     assert evaluator.asked[-1] == taken
+
+
+@pytest.mark.parametrize("outcome", DOUBTFUL)
+def test_what_crashed_or_hung_is_tried_once_more_at_the_end(tmp_path: Path, outcome: Outcome) -> None:
+    """X=5 would be the best, and failed the first time only; X=1 always fails."""
+    tries: Counter[object] = Counter()
+
+    def measure(candidate: Candidate) -> Measurement:
+        x = candidate.config["X"]
+        tries[x] += 1
+        return failed(outcome) if x == 1 or (x == 5 and tries[x] == 1) else bowl(candidate)
+
+    space = family(X=range(8), Y=[2])
+    with store(tmp_path) as db:
+        evaluator = FunctionEvaluator(measure, capacity=3)
+        search = engine([space], evaluator, Records(db, IDENTITY, PROBLEM), trials=7, seed=1)
+        ledger = run(search)
+        assert {candidate.config["X"] for candidate in evaluator.asked[:7]} >= {1, 5}
+        assert sorted(candidate.config["X"] for candidate in evaluator.asked[7:]) == [1, 5]
+        assert (search.stopped, ledger.trials, search.new) == ("trials", 7, 7)
+        assert ledger.outcomes == {Outcome.OK: 6, outcome: 1}
+        assert ledger.best is not None
+        assert ledger.best.candidate.config["X"] == 5
+        stored = {record.candidate.config["X"]: record.measurement for record in db.measurements(PROBLEM)}
+        assert {x: m.attempts for x, m in stored.items() if x in {1, 5}} == {1: 2, 5: 2}
+        assert len(stored) == 7
+        winner = db.winner(PROBLEM, IDENTITY.name)
+        assert winner is not None
+        assert winner.record.candidate.config["X"] == 5
+        run(engine([space], evaluator, Records(db, IDENTITY, PROBLEM), trials=7))  # there is no third try
+    assert len(evaluator.asked) == 9
+
+
+def test_second_tries_are_few_and_come_in_later_runs_too(tmp_path: Path) -> None:
+    space = family(X=range(12), Y=[2])
+    with store(tmp_path) as db:
+        evaluator = FunctionEvaluator(lambda candidate: failed(Outcome.TIMEOUT), capacity=5)
+        run(engine([space], evaluator, Records(db, IDENTITY, PROBLEM)))
+        assert len(evaluator.asked) == 12 + SECOND_TRIES
+        search = engine([space], evaluator, Records(db, IDENTITY, PROBLEM))
+        run(search)
+        assert max(Counter(evaluator.asked).values()) == 2
+        assert len(evaluator.asked) == 24
+        assert search.new == 0
+        run(engine([space], evaluator, Records(db, IDENTITY, PROBLEM)))
+    assert len(evaluator.asked) == 24
+
+
+def test_a_second_try_that_another_worker_makes_is_waited_for(tmp_path: Path) -> None:
+    space = family(X=range(2), Y=[2])
+    with store(tmp_path) as db:
+        other = Records(db, IDENTITY, PROBLEM)
+        evaluator = FunctionEvaluator(lambda candidate: failed(Outcome.CRASH))
+        search = engine([space], evaluator, Records(db, IDENTITY, PROBLEM, lease_s=0.4))
+        rounds = search.steps()
+        while len(evaluator.asked) < 2 or search.ledger.trials < 2:
+            next(rounds)
+        assert all(other.claim(space.candidate({"X": x, "Y": 2}), again=True).granted for x in range(2))
+        while not search.waiting:
+            next(rounds)
+        other.write(space.candidate({"X": 1, "Y": 2}), "source of it", took(1.0))
+        other.release()  # it has given up the second one
+        for _ in rounds:
+            pass
+    assert search.ledger.outcomes == {Outcome.OK: 1, Outcome.CRASH: 1}
+    assert [candidate.config["X"] for candidate in evaluator.asked[2:]] == [0]
 
 
 def test_time_runs_out(tmp_path: Path) -> None:
@@ -303,4 +376,4 @@ def test_winners_that_must_not_spill(tmp_path: Path, spills: bool, winner: int, 
         assert [entry.candidate.config["X"] for entry in findings.ranked] == [winner, 1][:finalists]
         standing = records.standing("measured")
     assert standing is not None
-    assert standing.config["X"] == winner
+    assert standing.candidate.config["X"] == winner

@@ -63,7 +63,7 @@ def test_a_pruned_trial_keeps_its_time(found: Found) -> None:
 
 
 def test_the_worker_is_started_again_after_each_fault(found: Found) -> None:
-    assert found.said.count("opened") == 4
+    assert found.said.count("opened") == 4 + 2  # what crashed and what hung were tried once more
 
 
 def test_equal_binaries_run_once(found: Found) -> None:

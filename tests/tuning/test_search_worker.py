@@ -111,6 +111,52 @@ def test_one_that_died_while_nothing_ran_is_replaced(client: WorkerClient) -> No
     assert client.starts == 2
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_dying_before_it_is_asked_anything_is_no_verdict_on_what_is_asked(
+    client: WorkerClient, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """While inputs and references are made again for a worker that was restarted."""
+    client.stop()
+    send = WorkerClient._send
+    killed: list[int] = []
+
+    def kill(client: WorkerClient, message: object) -> None:
+        if isinstance(message, Prepare) and len(killed) < times:
+            assert client._process is not None
+            killed.append(client._process.pid)
+            os.kill(client._process.pid, signal.SIGKILL)
+            eventually(lambda: not alive(killed[-1]))
+        send(client, message)
+
+    monkeypatch.setattr(WorkerClient, "_send", kill)
+    if times == 1:
+        assert outcome(client, "right") is Outcome.OK
+    else:
+        with pytest.raises(AutotuneError, match=r"does not come up, twice: .* SIGKILL") as caught:
+            outcome(client, "right")
+        assert not isinstance(caught.value, WorkerDied)
+    assert len(killed) == times
+
+
+def test_dying_before_the_question_arrives_is_none_either(
+    client: WorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = WorkerClient._send
+    killed: list[int] = []
+
+    def kill(client: WorkerClient, message: object) -> None:
+        if isinstance(message, Evaluate) and not killed:
+            assert client._process is not None
+            killed.append(client._process.pid)
+            os.kill(client._process.pid, signal.SIGKILL)
+            eventually(lambda: not alive(killed[-1]))
+        send(client, message)
+
+    monkeypatch.setattr(WorkerClient, "_send", kill)
+    assert outcome(client, "right") is Outcome.OK
+    assert len(killed) == 1
+
+
 def test_it_dies_with_its_parent_even_in_the_middle_of_a_kernel() -> None:
     script = """
         from autotune.devices.client import WorkerClient

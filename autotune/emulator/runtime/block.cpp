@@ -36,6 +36,7 @@ void prepare(Worker& worker, Launch& launch) {
   block = Block{};
   block.dim = launch.block;
   block.grid = launch.grid;
+  block.cluster = launch.cluster;
   block.threads_total = launch.block.x * launch.block.y * launch.block.z;
   block.warps_total = (block.threads_total + 31) / 32;
   worker.threads.assign(block.threads_total, Thread{});

@@ -15,6 +15,7 @@ namespace emulator {
 namespace {
 
 uint64_t order_seed = 0;                        // of the next launches
+dim3 cluster(1, 1, 1);                          // of the next launches
 std::mutex one_launch;                          // signal handlers belong to the process
 std::vector<std::unique_ptr<Worker>> workers;   // their memory is kept from launch to launch
 
@@ -76,6 +77,7 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
   launch.arguments = arguments;
   launch.grid = dim3(grid[0], grid[1], grid[2]);
   launch.block = dim3(block[0], block[1], block[2]);
+  launch.cluster = cluster;
   launch.shared_bytes = shared_bytes;
   launch.result = result;
   uint64_t blocks = uint64_t{grid[0]} * grid[1] * grid[2];
@@ -89,4 +91,9 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
 void emulator_order(uint64_t seed) {
   std::lock_guard<std::mutex> lock(emulator::one_launch);
   emulator::order_seed = seed;
+}
+
+void emulator_cluster(const unsigned sizes[3]) {
+  std::lock_guard<std::mutex> lock(emulator::one_launch);
+  emulator::cluster = dim3(sizes[0], sizes[1], sizes[2]);
 }

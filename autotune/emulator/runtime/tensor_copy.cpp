@@ -248,9 +248,26 @@ void bulk_store(void* to, uintptr_t from, int bytes, bool adds) {
   begin_store(run_of(to, bytes, what), from, adds, what);
 }
 
+int cluster_rank() {
+  const Block& block = *self().block;
+  dim3 at = block.index, size = block.cluster;
+  return static_cast<int>((at.z % size.z * size.y + at.y % size.y) * size.x + at.x % size.x);
+}
+
+int cluster_blocks() {
+  dim3 size = self().block->cluster;
+  return static_cast<int>(size.x * size.y * size.z);
+}
+
 void require_own_block(bool is_own) {
   EMULATOR_CALLED_FROM_HERE;
-  if (!is_own) fail_here("the emulator executes each block as a cluster of its own; the kernel reaches another block");
+  if (!is_own) fail_here("the emulator executes a cluster's blocks one by one; the kernel reaches another block");
+}
+
+void cluster_barrier() {
+  EMULATOR_CALLED_FROM_HERE;
+  if (cluster_blocks() > 1)
+    fail_here("the emulator executes a cluster's blocks one by one; the kernel waits for %d others", cluster_blocks() - 1);
 }
 
 void bulk_commit() {

@@ -66,7 +66,7 @@ class SharedMemory {
 struct Launch {
   const Entry* entry;
   const void* arguments;
-  dim3 grid, block;
+  dim3 grid, block, cluster;
   size_t shared_bytes;
   uint64_t order_seed = 0;
   Order block_order{1, 0, 1};

@@ -5,6 +5,7 @@ import importlib.util
 from optuna.samplers import GPSampler
 
 from autotune.core.errors import UsageError
+from autotune.core.extras import install
 from autotune.tuning.encoding import Grille
 from autotune.tuning.joint_space import Families, Seen
 from autotune.tuning.strategy import Strategy
@@ -18,6 +19,6 @@ def make(families: Families, seen: Seen, seed: int) -> Strategy:  # noqa: ARG001
         UsageError: there is no PyTorch.
     """
     if importlib.util.find_spec("torch") is None:
-        raise UsageError("the sampler gp needs PyTorch: pip install 'autotune[torch]', or use --sampler tpe")
+        raise UsageError(f"the sampler gp needs PyTorch: {install('torch')}, or use --sampler tpe")
     accept_experiments()
     return OptunaStrategy(GPSampler(seed=seed, deterministic_objective=True), Grille(families), penalise=True)

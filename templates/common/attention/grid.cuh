@@ -20,3 +20,35 @@ struct BlockPlace {
         return {matrix / heads, matrix % heads, static_cast<int>(blockIdx.y)};
     }
 };
+
+/// The same where blocks of a head lie along y, or (BLOCKS_FIRST) along x with heads along y and batches along z; SPLIT
+/// blocks share out the keys of the same rows. HEAVY_FIRST: a head's last rows first, which see the most keys.
+template <bool BLOCKS_FIRST, int HEADS_AT_ONCE, bool HEAVY_FIRST, int SPLIT>
+struct SplitPlace {
+    int batch;
+    int head;
+    int block;  // of the head's rows
+    int split;
+
+    /// Where a batch has `heads` heads. ANEW: computed once more, so that nothing is kept since the last time.
+    template <bool ANEW>
+    static __device__ __forceinline__ SplitPlace of_block(int heads)
+    {
+        const auto number = [](unsigned x) -> unsigned { return ANEW ? opaque(x) : x; };
+        const unsigned at = number(BLOCKS_FIRST ? blockIdx.x : blockIdx.y);
+        const int index = HEAVY_FIRST ? (BLOCKS_FIRST ? gridDim.x : gridDim.y) - 1 - at : at;
+        SplitPlace place;
+        if constexpr (BLOCKS_FIRST) {
+            place.batch = number(blockIdx.z);
+            place.head = number(blockIdx.y);
+        } else {
+            const unsigned matrix =
+                HEADS_AT_ONCE == 0 ? number(blockIdx.x) : number(blockIdx.z) * HEADS_AT_ONCE + number(blockIdx.x);
+            place.batch = matrix / heads;
+            place.head = matrix % heads;
+        }
+        place.block = SPLIT > 1 ? index / SPLIT : index;
+        place.split = SPLIT > 1 ? index % SPLIT : 0;
+        return place;
+    }
+};

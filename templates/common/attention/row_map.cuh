@@ -34,8 +34,8 @@ struct RowMap {
 
 /// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0. `vectors`: the tensor allows
 /// vectors of 8 elements.
-template <class Tile, int ROWS, int THREADS, class T>
-__device__ __forceinline__ void copy_packed_rows(unsigned char* tile, const View<T, 4>& tensor, const RowMap<true>& map,
+template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
+__device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View<T, 4>& tensor, const RowMap<PACKED>& map,
                                                  int batch, int first, bool vectors)
 {
     for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {

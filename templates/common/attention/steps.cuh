@@ -23,3 +23,28 @@ __device__ __forceinline__ void for_each_step(int count, int first, const Step& 
         for (int i = 0; i < count; ++i) step(rest..., i, MASKED_FIRST ? i < first : i >= first);
     }
 }
+
+/// step(rest..., row, masked) for tiles of ROWS rows between `begin` and `end`, from that at `row` on, the first of them or,
+/// REVERSE, the last; those that begin before `masked_end` are masked. PEEL as above.
+template <bool PEEL, bool REVERSE, int ROWS, class Step, class... Rest>
+__device__ __forceinline__ void for_each_tile(int row, int begin, int end, int masked_end, const Step& step,
+                                              const Rest&... rest)
+{
+    if constexpr (PEEL && REVERSE) {
+#pragma unroll 1
+        for (; row >= max(begin, masked_end); row -= ROWS) step(rest..., row, Known<false>());
+#pragma unroll 1
+        for (; row >= begin; row -= ROWS) step(rest..., row, Known<true>());
+    } else if constexpr (PEEL) {
+#pragma unroll 1
+        for (; row < min(end, masked_end); row += ROWS) step(rest..., row, Known<true>());
+#pragma unroll 1
+        for (; row < end; row += ROWS) step(rest..., row, Known<false>());
+    } else if constexpr (REVERSE) {
+#pragma unroll 1
+        for (; row >= begin; row -= ROWS) step(rest..., row, row < masked_end);
+    } else {
+#pragma unroll 1
+        for (; row < end; row += ROWS) step(rest..., row, row < masked_end);
+    }
+}

@@ -1,5 +1,5 @@
-// Clusters (sm_90 and later): neighbouring blocks that run at the same time and reach one another's shared memory. A kernel
-// declares its own by __cluster_dims__. Addresses are the same in every block: an mbarrier or a tile of another block is
+// Clusters (sm_90 and later): neighbouring blocks that run at the same time and reach one another's shared memory. Front
+// matter says how many a launch has (`cluster` of [[launch]]). Addresses are the same in every block: an mbarrier or a tile of another block is
 // named by the address that this block's own has, and the block's rank.
 #pragma once
 
@@ -9,11 +9,23 @@
 __device__ __forceinline__ int cluster_rank()
 {
 #ifdef AUTOTUNE_EMULATOR
-    return 0;  // each block is a cluster of its own
+    return emulator::cluster_rank();
 #else
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return int(rank);
+#endif
+}
+
+/// How many blocks the cluster has.
+__device__ __forceinline__ int cluster_blocks()
+{
+#ifdef AUTOTUNE_EMULATOR
+    return emulator::cluster_blocks();
+#else
+    uint32_t blocks;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return int(blocks);
 #endif
 }
 
@@ -22,6 +34,7 @@ __device__ __forceinline__ int cluster_rank()
 __device__ __forceinline__ void cluster_sync()
 {
 #ifdef AUTOTUNE_EMULATOR
+    emulator::cluster_barrier();
     __syncthreads();
 #else
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
@@ -32,7 +45,7 @@ __device__ __forceinline__ void cluster_sync()
 __device__ __forceinline__ void mbarrier_arrive_remote(SharedAddress barrier, int rank)
 {
 #ifdef AUTOTUNE_EMULATOR
-    emulator::require_own_block(rank == 0);
+    emulator::require_own_block(rank == emulator::cluster_rank());
     emulator::mbarrier_arrive(barrier, 0);
 #else
     asm volatile("{\n"
@@ -50,7 +63,7 @@ __device__ __forceinline__ void tensor_load_multicast(SharedAddress to, const Te
                                                       const int (&at)[RANK], uint16_t blocks)
 {
 #ifdef AUTOTUNE_EMULATOR
-    emulator::require_own_block(blocks == 1);
+    emulator::require_own_block(blocks == 1 << emulator::cluster_rank());
     emulator::tensor_load(to, &map, barrier, at, RANK);
 #else
     TENSOR_COPY("cp.async.bulk.tensor",

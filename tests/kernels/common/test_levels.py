@@ -1,4 +1,4 @@
-"""Headers lie by level: each includes its own and lower levels only, and inline PTX stays in the lowest."""
+"""Headers lie by level: they include their own and lower ones only, inline PTX stays in the lowest, all have tests."""
 
 import re
 from pathlib import Path
@@ -32,6 +32,25 @@ def test_inline_ptx_has_a_level_and_a_twin() -> None:
         if re.search(r"\basm\b", text):
             assert path.parent == COMMON / "ptx", path
             assert "AUTOTUNE_EMULATOR" in text, path
+
+
+def test_each_header_has_a_test_file_of_its_name() -> None:
+    """At the same place below this folder; it includes the header, or reads it."""
+    here = Path(__file__).parent
+    for path in HEADERS:
+        test = here / path.parent / f"test_{path.stem}.py"
+        assert test.exists(), f"{path} has no {test.relative_to(here)}"
+        assert f"common/{path.as_posix()}" in test.read_text(encoding="utf-8"), (
+            f"{test.relative_to(here)} is not about {path}"
+        )
+
+
+def test_each_level_has_tests_of_headers_only() -> None:
+    here = Path(__file__).parent
+    tested = {
+        test.relative_to(here).with_name(f"{test.stem.removeprefix('test_')}.cuh") for test in here.glob("*/test_*.py")
+    }
+    assert tested == {path for path in HEADERS if level(path.as_posix())}
 
 
 def test_only_wrappers_have_code_that_another_compiler_does_not_see() -> None:

@@ -92,6 +92,9 @@ __attribute__((visibility("default"))) int emulator_launch(
     const char* kernel, const unsigned grid[3], const unsigned block[3], size_t shared_bytes, const void* arguments,
     size_t argument_bytes, unsigned os_threads, emulator::Result* result);
 
+// How many blocks a cluster of later launches has; the default is one.
+__attribute__((visibility("default"))) void emulator_cluster(const unsigned cluster[3]);
+
 // In which order later launches run blocks, and start the warps of a block and the lanes of a warp: 0, the default, by
 // number, any other seed another permutation.
 __attribute__((visibility("default"))) void emulator_order(uint64_t seed);

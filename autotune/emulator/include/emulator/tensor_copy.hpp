@@ -16,8 +16,13 @@ void bulk_load(uintptr_t to, const void* from, int bytes, uintptr_t barrier);
 void tensor_store(const void* map, const int* at, int rank, uintptr_t from, bool adds);
 void bulk_store(void* to, uintptr_t from, int bytes, bool adds);
 
-// Fails where a kernel reaches another block of its cluster: each block is executed as a cluster of its own.
+// The block's number in its cluster, and the cluster's blocks.
+int cluster_rank();
+int cluster_blocks();
+
+// Blocks of a cluster are executed one by one: what makes one reach another, or wait for it, fails.
 void require_own_block(bool is_own);
+void cluster_barrier();
 
 void bulk_commit();
 void bulk_wait(unsigned groups, bool only_reads);

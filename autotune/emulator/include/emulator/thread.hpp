@@ -124,7 +124,7 @@ using Kernel = void (*)(const void* arguments);
 
 struct Block {
   uint3 index;
-  dim3 dim, grid;
+  dim3 dim, grid, cluster;
   unsigned threads_total;
   unsigned threads_started;
   Order warp_order, lane_order;  // in which they are started

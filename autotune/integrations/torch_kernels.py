@@ -1,0 +1,115 @@
+"""Attention on PyTorch tensors by tuned kernels: which kernel, with which results, without gradients or dispatch.
+
+`out`, `dq`, `dk` and `dv` lie in memory as `q`, `k` and `v` do, so that no transposed model pays for a copy.
+"""
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+
+from autotune.answers.kernel import Kernel, kernel
+from autotune.core.dtypes import DTYPES
+from autotune.core.errors import AutotuneError, LaunchError, NoFeasibleConfiguration
+
+NAMES = {getattr(torch, DTYPES[name].library): name for name in ("fp16", "bf16", "fp32")}
+"""Element types that kernels take, by PyTorch's."""
+
+_KERNELS: dict[tuple[Any, ...], Kernel] = {}
+
+
+def forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+    """`out` like `q`, and the natural log-sum-exp of every row, (B, NH, T) in float32.
+
+    Args:
+        q: (B, NH, T, HS).
+        k: (B, NH_kv, T_kv, HS), as is `v`.
+        causal: query i sees keys up to i + T_kv - T.
+        scale: of the scores, above 0.
+
+    Raises:
+        UsageError: tensors that no kernel takes.
+        NoFeasibleConfiguration: no family computes it on this device.
+        CompileError, BuildError, LaunchError: of the kernel.
+    """
+    out = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    if out.numel() == 0 or k.numel() == 0:
+        return out.zero_(), lse.fill_(-math.inf)
+    _run("forward", causal, q, k, scale, {"q": q, "k": k, "v": v}, {"out": out, "lse": lse})
+    return out, lse
+
+
+def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, scale: float) -> tuple[Any, Any, Any]:
+    """`dq`, `dk` and `dv`, from what `forward` gave.
+
+    Raises:
+        AutotuneError: as `forward`.
+    """
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    if dq.numel() == 0 or dk.numel() == 0:
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
+    _run("backward", causal, q, k, scale, given, {"dq": dq, "dk": dk, "dv": dv})
+    return dq, dk, dv
+
+
+def kernel_for(op: str, causal: bool, q: Any, k: Any) -> Kernel:
+    """The kernel of an op for these tensors' element type, head size and device.
+
+    The layout is the one whose winners ship: kernels take any strides.
+    """
+    key = (op, causal, q.dtype, q.shape[3], q.get_device())
+    found = _KERNELS.get(key)
+    if found is None:
+        (B, NH, T, HS), (_, NH_kv, T_kv, _) = q.shape, k.shape
+        found = _KERNELS[key] = kernel(
+            op, device=device_name(q.device), B=B, NH=NH, NH_kv=NH_kv, T=T, T_kv=T_kv, HS=HS, dtype=NAMES[q.dtype],
+            causal=causal,
+        )  # fmt: skip
+    return found
+
+
+def device_name(device: Any) -> str:
+    """Ours for PyTorch's device."""
+    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+@cache
+def why_infeasible(device: str, dtype: str, HS: int, gradients: bool) -> str | None:
+    """Why no family computes attention with these; None where one does, forward and, for gradients, backward."""
+    try:
+        for op in ("forward", "backward") if gradients else ("forward",):
+            for causal in (False, True):
+                kernel(op, device=device, B=1, NH=1, T=128, HS=HS, dtype=dtype, causal=causal)
+    except NoFeasibleConfiguration as error:
+        return str(error)
+    except AutotuneError as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _run(op: str, causal: bool, q: Any, k: Any, scale: float, given: dict[str, Any], made: dict[str, Any]) -> None:
+    for name, tensor in given.items():
+        if name != "lse" and tensor.stride(3) != 1:
+            given[name] = tensor.contiguous()
+    called = kernel_for(op, causal, q, k)
+    try:
+        called(**given, **made, scale=scale)
+    except LaunchError:
+        copies = {name: tensor if _is_aligned(tensor) else _copied(tensor) for name, tensor in given.items()}
+        if all(copies[name] is given[name] for name in given):
+            raise
+        called(**copies, **made, scale=scale)
+
+
+def _is_aligned(tensor: Any) -> bool:
+    """Whether TMA takes it: everything at multiples of 16 bytes."""
+    size = tensor.element_size()
+    steps = [tensor.stride(axis) * size for axis in range(tensor.dim() - 1) if tensor.shape[axis] > 1]
+    return tensor.data_ptr() % 16 == 0 and not any(step % 16 for step in steps)
+
+
+def _copied(tensor: Any) -> Any:
+    return tensor.clone(memory_format=torch.contiguous_format)

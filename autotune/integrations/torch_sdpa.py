@@ -1,0 +1,150 @@
+"""PyTorch's `scaled_dot_product_attention` by tuned kernels, where they compute what is asked; else by PyTorch's."""
+
+import logging
+import threading
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from autotune.integrations import torch_kernels as kernels
+from autotune.integrations.torch_ops import attention, head_size
+
+logger = logging.getLogger("autotune.torch")
+
+_said: set[str] = set()
+_lock = threading.Lock()
+
+
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """As `torch.nn.functional.scaled_dot_product_attention`: the same arguments, with the same meaning.
+
+    `is_causal` aligns the mask top-left, as PyTorch does: query i sees keys 0 to i. Masks that PyTorch makes as
+    `torch.nn.attention.bias.causal_lower_right` and `causal_upper_left` are computed without being made.
+
+    Where kernels do not compute what is asked (other masks, dropout, values of another size than keys, …) PyTorch
+    does, and the reason is logged once, by the logger `autotune.torch`.
+    """
+    lower_right = False
+    if attn_mask is not None and not is_causal:
+        alignment = _alignment(attn_mask, query, key)
+        if alignment is not None:
+            attn_mask, is_causal, lower_right = None, True, alignment == "lower right"
+    reason = why_not(query, key, value, attn_mask, dropout_p, scale, enable_gqa)
+    if reason is not None:
+        say_once(reason)
+        mask = _lower_right(query, key) if lower_right else attn_mask
+        return functional.scaled_dot_product_attention(
+            query, key, value, mask, dropout_p, is_causal and not lower_right, scale=scale, enable_gqa=enable_gqa
+        )
+    if query.dim() == 3:
+        q, k, v = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
+        return _aligned(q, k, v, is_causal, lower_right, scale).squeeze(1)
+    return _aligned(query, key, value, is_causal, lower_right, scale)
+
+
+def _aligned(q: Any, k: Any, v: Any, causal: bool, lower_right: bool, scale: float | None) -> Any:
+    """Attention whose causal mask is aligned top-left, by kernels that align it bottom-right."""
+    T, T_kv = q.shape[2], k.shape[2]
+    if not causal or lower_right or T_kv == T:
+        return attention(q, k, v, causal, scale)
+    if T_kv > T:  # nobody sees the later keys
+        return attention(q, k[:, :, :T], v[:, :, :T], True, scale)
+    first = attention(q[:, :, :T_kv], k, v, True, scale)
+    return torch.cat([first, attention(q[:, :, T_kv:], k, v, False, scale)], dim=2)
+
+
+def why_not(
+    query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, scale: float | None, enable_gqa: bool
+) -> str | None:
+    """Why kernels do not compute this; None where they do."""
+    if attn_mask is not None:
+        return "attn_mask is given"
+    if dropout_p > 0:
+        return f"dropout_p={dropout_p}"
+    if scale is not None and not scale > 0:
+        return f"scale={scale} is not above 0"
+    for tensor in (query, key, value):
+        if tensor.is_nested or not _is_usual(tensor):
+            return f"a tensor is a {type(tensor).__name__}"
+    return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+
+
+def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
+    if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
+        return f"tensors have {query.dim()}, {key.dim()} and {value.dim()} dimensions, not 4 or 3"
+    if key.shape != value.shape or query.shape[0] != key.shape[0] or head_size(query) != key.shape[-1]:
+        return "query, key and value differ in batch or head size, or key and value in length"
+    if query.dim() == 4 and query.shape[1] != key.shape[1] and not (enable_gqa and query.shape[1] % key.shape[1] == 0):
+        return "query and key differ in heads"
+    return None
+
+
+def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
+    """What of dtypes, devices and sizes no kernel takes."""
+    if query.device.type not in ("cuda", "cpu") or len({query.device, key.device, value.device}) > 1:
+        return f"tensors are on {query.device}, {key.device} and {value.device}"
+    kind = query.device.type
+    dtypes = (
+        {torch.get_autocast_dtype(kind)} if torch.is_autocast_enabled(kind) else {query.dtype, key.dtype, value.dtype}
+    )
+    if len(dtypes) > 1 or not dtypes <= kernels.NAMES.keys():
+        return f"element types are {', '.join(sorted(map(str, dtypes)))}"
+    if query.numel() == 0 or key.numel() == 0:
+        return "a tensor is empty"
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if gradients and torch.are_deterministic_algorithms_enabled():
+        return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
+    (dtype,) = dtypes
+    reason: str | None = _why_infeasible(
+        kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients
+    )
+    return reason
+
+
+def _is_usual(tensor: Any) -> bool:
+    """PyTorch's own tensors, also those that it traces with; not, for example, sharded ones."""
+    kind = type(tensor)
+    return kind in (torch.Tensor, torch.nn.Parameter) or kind.__module__.startswith("torch._subclasses")
+
+
+def _alignment(mask: Any, query: Any, key: Any) -> str | None:
+    """`lower right` or `upper left` of a mask that PyTorch made so for these lengths."""
+    from torch.nn.attention.bias import CausalBias, CausalVariant
+
+    if not isinstance(mask, CausalBias) or (mask.seq_len_q, mask.seq_len_kv) != (query.shape[-2], key.shape[-2]):
+        return None
+    return "lower right" if mask.variant == CausalVariant.LOWER_RIGHT else "upper left"
+
+
+def _lower_right(query: Any, key: Any) -> Any:
+    from torch.nn.attention.bias import causal_lower_right
+
+    return causal_lower_right(query.shape[-2], key.shape[-2])
+
+
+def say_once(reason: str) -> None:
+    """Log why PyTorch computes attention; not while a graph is being made, which cannot log."""
+    if torch.compiler.is_compiling() or reason in _said:
+        return
+    with _lock:
+        if reason not in _said:
+            _said.add(reason)
+            logger.warning("PyTorch's attention is used, not a tuned kernel: %s (said once)", reason)
+
+
+def _ask(device: str, dtype: str, HS: int, gradients: bool) -> str | None:
+    """Asked while a graph is made, not traced into it."""
+    return kernels.why_infeasible(device, dtype, HS, gradients)
+
+
+_why_infeasible: Any = torch.compiler.assume_constant_result(_ask)

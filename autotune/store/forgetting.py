@@ -1,0 +1,42 @@
+"""Taking records out of a database: what they were of is evaluated anew by the next search."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from autotune.store.queries import filtered
+from autotune.store.rejecting import replace_winners
+from autotune.store.tables import MeasurementRow
+
+_CHUNK = 500
+
+
+@dataclass
+class Forgotten:
+    """Records by outcome, and what became of the winners among them: `replaced` by the best that is left, or `gone`."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    replaced: int = 0
+    gone: int = 0
+
+
+def forget(session: Session, where: Mapping[str, Any], ids: Sequence[int], *, dry: bool) -> Forgotten:
+    """Delete the records that `where` (as `queries.filtered` has it) and `ids`, if there are any, name both."""
+    found = filtered(select(MeasurementRow.id, MeasurementRow.outcome), dict(where)).order_by(MeasurementRow.id)
+    named = [(number, outcome) for number, outcome in session.execute(found) if not ids or number in ids]
+    report = Forgotten(Counter(outcome for _, outcome in named))
+    numbers = [number for number, _ in named]
+    report.replaced, report.gone = replace_winners(session, numbers)
+    for chunk in _chunks(numbers):
+        session.execute(delete(MeasurementRow).where(MeasurementRow.id.in_(chunk)))
+    if dry:
+        session.rollback()
+    return report
+
+
+def _chunks(numbers: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (numbers[i : i + _CHUNK] for i in range(0, len(numbers), _CHUNK))

@@ -1,0 +1,63 @@
+// Gradients that come out of a fast kernel not finite, on their way to be computed again: the kernel marks them, sixteen
+// rows at a time, by a NaN in their first element, and a kernel that comes after it looks at the marks. So accumulators need
+// share no register with code that is hardly ever executed.
+#pragma once
+
+#include "common/attention/exact.cuh"
+#include "common/ptx/fences.cuh"
+#include "common/ptx/named_barrier.cuh"
+#include "common/tile/rows.cuh"
+#include "common/tile/slab_copy.cuh"
+
+/// A warp group's accumulators, 64 rows of a gradient, scaled, by way of 64 rows of a tile from `row` on to the tensor of
+/// `map`, from `at` on if that `exists`. The group's barrier: number 1 + `group`. The copy goes on.
+template <class Tile, class T, int REGISTERS>
+__device__ __forceinline__ void store_marked(float (&x)[REGISTERS], float factor, const TensorMap& map, const int (&at)[4],
+                                             bool exists, SharedAddress tile, int row, int group)
+{
+    float zero = 0.0f;
+#pragma unroll
+    for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
+    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
+    place_accumulators<Tile, T>(tile, row, x, factor);
+    fence_async_shared();
+    named_barrier<128>(1 + group);
+    if (threadIdx.x % 128 != 0 || !exists) return;
+    store_slabs<Tile>(map, {0, at[1], at[2], at[3]}, tile, row);
+    bulk_commit();
+}
+
+/// The first of sixteen rows of a matrix, by their number among those of all matrices.
+__device__ __forceinline__ RowPlace sixteen_rows(int number, int heads, int rows)
+{
+    const int strips = (rows + 15) / 16, matrix = number / strips;
+    return {matrix / heads, matrix % heads, (number - matrix * strips) * 16};
+}
+
+/// Computes sixteen rows of dK and dV again, from `first` on, if one of the two is marked. For a warp, as the next.
+template <int HS, bool CAUSAL, class T>
+__device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL, T>& exact, const View<T, 4>& dk,
+                                                 const View<T, 4>& dv, const RowPlace& first)
+{
+    const bool right = is_finite(to_float(row_of(dk, first)[0])) && is_finite(to_float(row_of(dv, first)[0]));
+    __syncwarp();  // all have looked
+    if (right) return;
+#pragma unroll 1
+    for (int key = first.t; key < min(first.t + 16, exact.scores.T_kv); ++key) {
+        exact.template mend_key<true>(dk, first.b, first.h, key);
+        exact.template mend_key<false>(dv, first.b, first.h, key);
+    }
+}
+
+/// The same of dQ.
+template <int HS, bool CAUSAL, class T>
+__device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAUSAL, T>& exact, const View<T, 4>& dq,
+                                                    const RowPlace& first)
+{
+    const bool right = is_finite(to_float(row_of(dq, first)[0]));
+    __syncwarp();
+    if (right) return;
+#pragma unroll 1
+    for (int query = first.t; query < min(first.t + 16, exact.scores.T); ++query)
+        exact.mend_query(dq, first.b, first.h, query);
+}

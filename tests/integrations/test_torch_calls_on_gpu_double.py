@@ -1,0 +1,92 @@
+"""The quick way of PyTorch's tensors through `autotune.kernel`, with an emulated driver behind it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make test-torch` installs it")
+
+import autotune  # noqa: E402
+from autotune.answers import calls  # noqa: E402
+from autotune.answers import kernel as kernels  # noqa: E402
+from autotune.ops.registry import get_op  # noqa: E402
+from tests.driver_double import EmulatedDriver, emulated  # noqa: E402
+
+FIELDS: dict[str, Any] = {"B": 1, "NH": 2, "NH_kv": 1, "T": 40, "T_kv": 40, "HS": 32, "dtype": "fp32"}
+OTHERS: dict[str, dict[str, Any]] = {"bthd": {"T": 33, "T_kv": 50, "B": 2}, "packed": {"T": 33, "T_kv": 33, "B": 2}}
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> EmulatedDriver:
+    """Tensors in the host's memory count as those of GPU 0; PyTorch's current stream is 7."""
+    monkeypatch.setattr(kernels, "is_on_device", lambda _: True)
+    monkeypatch.setattr(calls, "raw_stream", lambda gpu: 7)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    return EmulatedDriver()
+
+
+def case(op: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    problem = get_op(op).problem(**{**FIELDS, **changes})
+    inputs = get_op(op).inputs(problem, 1)
+    return {name: torch.from_numpy(array) for name, array in inputs.items()}, get_op(op).reference(problem, inputs)
+
+
+def close(results: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert [*results] == [*expected]
+    for name, array in expected.items():
+        np.testing.assert_allclose(results[name].numpy(), array, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("layout", ["bthd", "packed"])
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_results_are_made_or_given(driver: EmulatedDriver, op: str, layout: str) -> None:
+    fields = {**FIELDS, "layout": layout}
+    kernel = emulated(autotune.kernel(op, device="cpu", db="/nonexistent/none.db", **fields), driver)
+    for changes in ({}, OTHERS[layout], {}):
+        tensors, expected = case(op, layout=layout, **changes)
+        for _ in range(2):  # looked up, then known
+            results = kernel(**tensors)
+            close(results, expected)
+        specs = {t.name: t for t in get_op(op).tensors(get_op(op).problem(**{**fields, **changes}))}
+        assert all(result.stride() == specs[name].strides for name, result in results.items())
+        some = {[*expected][-1]: torch.full_like(results[[*expected][-1]], torch.nan)}
+        given = kernel(**tensors, **some)
+        close(given, expected)
+        assert all(given[name] is tensor for name, tensor in some.items())
+    assert len(kernel._torch_calls) == 4
+    assert {stream for _, stream in driver.launched} == {7}
+    assert driver.memory == {}  # scratch memory is PyTorch's
+
+
+def test_numbers_are_part_of_what_is_known(driver: EmulatedDriver) -> None:
+    kernel = emulated(autotune.kernel("forward", device="cpu", db="/nonexistent/none.db", **FIELDS), driver)
+    tensors, expected = case("forward")
+    usual = get_op("forward").scalars(kernel.best.problem)["scale"]
+    for factor in (2.0, 4.0, 2.0, 0.5):
+        close(kernel(**{**tensors, "q": tensors["q"] * factor}, scale=usual / factor), expected)
+    assert len(kernel._torch_calls) == 3
+
+
+def test_a_stream_of_the_callers(driver: EmulatedDriver) -> None:
+    kernel = emulated(autotune.kernel("forward", device="cpu", db="/nonexistent/none.db", **FIELDS), driver)
+    for stream in (3, 4):
+        kernel(**case("forward")[0], stream=stream)
+        assert driver.launched[-1][1] == stream
+
+
+def test_threads(driver: EmulatedDriver) -> None:
+    kernel = emulated(autotune.kernel("backward", device="cpu", db="/nonexistent/none.db", **FIELDS), driver)
+    cases = [case("backward", T=20 + number, T_kv=20 + number) for number in range(4)]
+    together = threading.Barrier(4)
+
+    def call(number: int) -> list[Any]:
+        together.wait()
+        return [kernel(**cases[number][0]) for _ in range(6)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for (_, expected), results in zip(cases, pool.map(call, range(4)), strict=True):
+            for result in results:
+                close(result, expected)

@@ -1,0 +1,87 @@
+"""Tiles of a matrix in shared memory: of 16-bit elements and of floats."""
+
+import numpy as np
+import pytest
+
+from autotune.compilers.cache import BuildCache
+from tests.emulator.small_kernel import SmallKernel
+
+
+@pytest.mark.parametrize(("cols", "swizzled", "threads"), [(64, True, 128), (96, True, 64), (256, False, 32)])
+def test_tile_copier(cols: int, swizzled: bool, threads: int, cache: BuildCache) -> None:
+    """Rows 5 to 53 of a matrix of 40 rows, by chunks and by elements: zeros beyond, whatever lies there."""
+    kernel = SmallKernel(
+        """
+        #include "common/tile/tile_copy.cuh"
+        using Tile = SharedTile<COLS, SWIZZLED>;
+        extern "C" __global__ void test(const __half* matrix, const __half* strided, __half* seen)
+        {
+            extern __shared__ __align__(128) unsigned char smem[];
+            const TileCopier<Tile, THREADS> copier;
+            for (int way = 0; way < 2; ++way) {
+                const __half* const data = way == 0 ? matrix : strided;
+                const View<__half, 4> view{const_cast<__half*>(data), {0, 0, (way + 1) * COLS, way + 1}};
+                const bool vectors = allows_vectors<8>(view);
+                copier.copy<48>(smem, copier.start(view, data, 5), view, 40 - 5, vectors);
+                commit_copies();
+                wait_for_copies<0>();
+                __syncthreads();
+                for (int i = threadIdx.x; i < 48 * COLS; i += THREADS)
+                    seen[way * 48 * COLS + i] =
+                        reinterpret_cast<__half*>(smem + Tile::offset(i / COLS, i % COLS / 8))[i % 8];
+                __syncthreads();
+            }
+        }
+        """.replace("COLS", str(cols))
+        .replace("SWIZZLED", str(swizzled).lower())
+        .replace("THREADS", str(threads)),
+        cache,
+        threads=threads,
+        smem=48 * (2 * cols + 16),
+    )
+    matrix = np.random.default_rng(3).standard_normal((64, cols)).astype(np.float16)
+    matrix[40:] = np.nan
+    strided = np.full((64, cols, 2), np.nan, np.float16)
+    strided[..., 0] = matrix
+    seen = kernel(matrix=matrix, strided=strided, seen=np.full((2, 48, cols), -1, np.float16))["seen"]
+    expected = np.concatenate([matrix[5:40], np.zeros((13, cols), np.float16)])
+    np.testing.assert_array_equal(seen[0], expected)
+    np.testing.assert_array_equal(seen[1], expected)
+
+
+def test_tile_copier_copies_floats(cache: BuildCache) -> None:
+    """Rows 5 to 36 of a matrix of 30 rows, by chunks and by elements: zeros beyond, whatever lies there."""
+    kernel = SmallKernel(
+        """
+        #include "common/tile/shared_tile.cuh"
+        #include "common/tile/tile_copy.cuh"
+        using Tile = FloatTile<96, true>;
+        extern "C" __global__ void test(const float* matrix, const float* strided, float* seen)
+        {
+            extern __shared__ __align__(128) unsigned char smem[];
+            const TileCopier<Tile, 64> copier;
+            for (int way = 0; way < 2; ++way) {
+                const float* const data = way == 0 ? matrix : strided;
+                const View<float, 4> view{const_cast<float*>(data), {0, 0, (way + 1) * 96, way + 1}};
+                copier.copy<32>(smem, copier.start(view, data, 5), view, 30 - 5, allows_vectors<4>(view));
+                commit_copies();
+                wait_for_copies<0>();
+                __syncthreads();
+                for (int i = threadIdx.x; i < 32 * 96; i += 64)
+                    seen[way * 32 * 96 + i] =
+                        reinterpret_cast<float*>(smem + Tile::offset(i / 96, i % 96 / 4))[i % 4];
+                __syncthreads();
+            }
+        }
+        """,
+        cache,
+        threads=64,
+        smem=32 * 96 * 4,
+    )
+    matrix = np.random.default_rng(11).standard_normal((40, 96)).astype(np.float32)
+    matrix[30:] = np.nan
+    strided = np.full((40, 96, 2), np.nan, np.float32)
+    strided[..., 0] = matrix
+    seen = kernel(matrix=matrix, strided=strided, seen=np.full((2, 32, 96), -1, np.float32))["seen"]
+    expected = np.concatenate([matrix[5:30], np.zeros((7, 96), np.float32)])
+    np.testing.assert_array_equal(seen, [expected, expected])

@@ -1,0 +1,120 @@
+"""What the backward family for Hopper does in its own way, on the emulator."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from autotune.compilers.cache import BuildCache
+from autotune.core.outcome import Outcome
+from autotune.core.problem import Problem
+from autotune.core.values import Config, Value
+from autotune.families.space import Space
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
+from tests.kernels.attention_cases import SPEC, Judge, traced, verdict
+from tests.kernels.backward_runs import BACKWARD, agree, inputs_of, run
+
+FAMILY = find_template("backward", "flash_wgmma")
+ROLES: dict[str, Value] = {"SPLIT": "gradients", "BLOCK_N": 64}
+APART: dict[str, Value] = {"DQ_ACCUMULATE": "separate"}
+OK = (Outcome.OK, "")
+
+
+@pytest.fixture(scope="module")
+def judge(cache: BuildCache) -> Judge:
+    return partial(verdict, FAMILY, cache=cache)
+
+
+def valid(problem: Problem, changed: Config) -> dict[str, Value]:
+    config = {**FAMILY.defaults, **changed}
+    assert Space(FAMILY, problem, SPEC).why_not(config) is None
+    return config
+
+
+@pytest.mark.parametrize(
+    ("HS", "way"),
+    [(8, {}), (24, APART), (40, {}), (80, APART), (128, {}), (128, APART), (192, {}), (200, APART), (256, {})],
+    ids=str,
+)
+def test_every_head_size_is_right(HS: int, way: Config, judge: Judge) -> None:
+    """Widths that are no whole slab of TMA's, and several slabs, of which one group may have more than the other."""
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=70, T_kv=150, HS=HS, dtype="fp16", causal=HS % 16 == 8)
+    narrower: dict[str, Value] = {"DO_STAGES": 1} if HS > 192 else {}
+    found = judge(problem, valid(problem, {**way, **(ROLES if HS > 128 else {}), **narrower}))
+    assert (found.outcome, found.message) == OK
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"BLOCK_M": 128}, {"BLOCK_N": 64, "DQ_ACCUMULATE": "bulk"}, {**APART, "BLOCK_N": 192}, {**APART, "BLOCK_M": 96}],
+    ids=str,
+)
+def test_blocks_that_see_little(changed: Config, judge: Judge) -> None:
+    """Rows without a key, groups without keys, tiles of queries that only some groups of a block see."""
+    for T, T_kv in ((203, 113), (300, 20), (64, 260)):
+        problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=T, T_kv=T_kv, HS=32, dtype="fp16", causal=True)
+        found = judge(problem, valid(problem, changed))
+        assert (found.outcome, found.message) == OK, (T, T_kv)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_rings_of_any_length(stages: int, judge: Judge) -> None:
+    """Fewer and more stages than what is exchanged has, and not as many of dO as of Q."""
+    problem = BACKWARD.problem(B=1, NH=3, NH_kv=1, T=300, T_kv=130, HS=32, dtype="bf16", causal=False)
+    config = valid(problem, {"Q_STAGES": stages, "DO_STAGES": 4 - stages, "STAGGER": True})
+    found = judge(problem, config)
+    assert (found.outcome, found.message) == OK
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed"),
+    [
+        (32, {}),
+        (32, {"ORDER": "early"}),
+        (32, {"ORDER": "late", "DQ_ACCUMULATE": "bulk", "Q_STAGES": 1}),
+        (64, {"BLOCK_M": 128}),
+        (72, ROLES),
+        (32, APART),
+    ],
+    ids=str,
+)
+def test_no_mistakes_of_the_pipeline(HS: int, changed: Config, cache: BuildCache) -> None:
+    """Every access is watched: what TMA and wgmma read and write, fences, phases, bytes that are waited for, races."""
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=150, HS=HS, dtype="fp16", layout="bhtd")
+    trace = traced(FAMILY, problem, valid(problem, changed), cache)
+    assert [str(found) for found in trace.findings] == []
+
+
+def test_heads_that_take_turns(cache: BuildCache) -> None:
+    """6 key heads, all at once, and two at a time; one at a time is the default."""
+    problem = BACKWARD.problem(B=3, NH=4, NH_kv=2, T=37, T_kv=150, HS=32, dtype="fp16", causal=True)
+    inputs = inputs_of(problem, 6)
+    for heads, way in ((0, "separate"), (2, "separate"), (2, "atomic")):
+        config = valid(problem, {"HEADS_AT_ONCE": heads, "DQ_ACCUMULATE": way})
+        agree(run(FAMILY, problem, config, inputs, {}, cache), problem, inputs, 3e-3)
+
+
+def test_what_is_marked_is_computed_again(cache: BuildCache) -> None:
+    """An infinity in one row of dO, which some keys do not see; of two wide gradients, one group's each."""
+    problem = BACKWARD.problem(B=1, NH=1, NH_kv=1, T=80, T_kv=80, HS=160, dtype="bf16", causal=True)
+    inputs = inputs_of(problem, 3)
+    expected = BACKWARD.reference(problem, inputs)
+    inputs["dout"][0, 0, 40, 7] = np.inf
+    got = run(FAMILY, problem, valid(problem, ROLES), inputs, {}, cache)
+    assert np.isinf(got["dv"][0, 0, :41, 7].astype(float)).all()
+    untouched = {"dq": np.delete(np.arange(80), 40), "dk": np.arange(41, 80), "dv": np.arange(41, 80)}
+    for name, rows in untouched.items():
+        found, right = got[name].astype(np.float64)[0, 0, rows], expected[name][0, 0, rows]
+        np.testing.assert_allclose(found, right, rtol=0, atol=2e-2 * np.abs(right).max(), err_msg=name)
+
+
+def test_supports() -> None:
+    for HS in (8, 64, 80, 256):
+        for dtype in ("fp16", "bf16"):
+            problem = BACKWARD.problem(HS=HS, dtype=dtype)
+            assert FAMILY.why_unsupported(problem, SPEC) is None
+            assert Space(FAMILY, problem, SPEC).size >= 30
+    assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp32"), SPEC) is not None
+    assert FAMILY.why_unsupported(BACKWARD.problem(HS=36, dtype="fp16"), SPEC) is not None
+    assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp16"), gpu("a100")) is not None
