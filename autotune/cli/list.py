@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.options import AskedFields, problem_options
-from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table
+from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.words import format_ms
@@ -202,7 +202,7 @@ def _print_records(records: "Sequence[StoredMeasurement]", form: str) -> None:
     else:
         shown = listing(records)
         for name, value in shown.shared:
-            typer.echo(f"all rows: {name} {value}")
+            say(f"all rows: {name} {value}")
         print_table(shown.columns, shown.rows)
 
 

@@ -172,7 +172,7 @@ def print_sweep(results: "Sequence[SearchResult]") -> None:
 
     typer.echo()
     for line in sweep_shared(results):
-        typer.echo(line)
+        say(line)
     print_table(sweep_columns(results), sweep_rows(results))
 
 

@@ -53,10 +53,18 @@ def confine(*, memory: bool = True) -> None:
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, machine)
     if memory:
-        _lower(resource.RLIMIT_DATA, machine)
+        _lower(resource.RLIMIT_DATA, machine, raisable=True)
     tasks = _tasks_of_user()
     if tasks is not None:
         _lower(resource.RLIMIT_NPROC, tasks + _MORE_TASKS)
+
+
+def allow_addresses(nbytes: int) -> None:
+    """Before so many bytes are mapped of which few will be touched: the limit of memory counts them all the same."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft != resource.RLIM_INFINITY:
+        raised = soft + nbytes
+        resource.setrlimit(resource.RLIMIT_DATA, (raised if hard < 0 else min(raised, hard), hard))
 
 
 def confine_memory(nbytes: int) -> None:
@@ -76,10 +84,10 @@ def memory_of_machine() -> int:
     return whole
 
 
-def _lower(which: int, limit: int) -> None:
+def _lower(which: int, limit: int, *, raisable: bool = False) -> None:
     soft, hard = resource.getrlimit(which)
     allowed = min(other for other in (soft, hard, limit) if other != resource.RLIM_INFINITY)
-    resource.setrlimit(which, (allowed, allowed))
+    resource.setrlimit(which, (allowed, hard if raisable else allowed))
 
 
 def _tasks_of_user() -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.core.confinement import allow_addresses
 from autotune.core.errors import LaunchError
 
 _PAGE = mmap.PAGESIZE
@@ -39,6 +40,7 @@ class SparseMemory:
         self.nbytes = nbytes
         self._inner = max(1, -(-nbytes // _PAGE)) * _PAGE
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        allow_addresses(self._inner)
         address = _libc.mmap(None, self._inner, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if address is None or address == _MAP_FAILED:
             raise LaunchError(f"out of memory: cannot take the addresses of {nbytes} bytes")

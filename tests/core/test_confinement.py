@@ -89,6 +89,19 @@ def test_limits_that_are_there_already_are_kept() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_addresses_that_are_hardly_touched_may_pass_the_limit_of_memory() -> None:
+    child = os.fork()
+    if child == 0:
+        from autotune.core.confinement import confine
+        from autotune.emulator.guarded import SparseMemory
+
+        confine()
+        SparseMemory(memory_of_machine() + 2**36)
+        bytearray(2**24)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_what_compilers_print_of_the_environment_holds_no_secret(tmp_path: Path) -> None:
     with pytest.raises(CompileError) as raised:
         compile_source("sh", ["/bin/sh", "-c", "env; echo error; exit 1"], tmp_path, 60.0, lambda output: output)
