@@ -80,7 +80,7 @@ class EmulatedDriver:
         library, kernel = self.kernels[function.value - 1]
         with self._lock:
             self.launched.append((kernel, stream))
-        failure = library.launch(kernel, (x, y, z), (bx, by, bz), smem, arguments, 2)
+        failure = library.launch(Launch(kernel, (x, y, z), (bx, by, bz), smem, ()), arguments, 2)
         assert failure is None, failure
         return 0
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from autotune.answers.kernel import Kernel, kernel
-from autotune.core.dtypes import DTYPES
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.errors import AutotuneError, LaunchError, NoFeasibleConfiguration
 
-NAMES = {getattr(torch, DTYPES[name].library): name for name in ("fp16", "bf16", "fp32")}
+NAMES = {getattr(torch, DTYPES[name].library): name for name in OPERAND_DTYPES}
 """Element types that kernels take, by PyTorch's."""
 
 _KERNELS: dict[tuple[Any, ...], Kernel] = {}
