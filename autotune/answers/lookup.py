@@ -311,7 +311,8 @@ class _Finder:
     def _starts(self) -> Iterator[tuple[Known, Start | None]]:
         """The first starts of each family that are valid here, and its default."""
         for template in self._families.templates:
-            if template.front.historical or template.why_unsupported(self.problem, self._spec) is not None:
+            proven = not (template.front.historical or template.unproven)
+            if not proven or template.why_unsupported(self.problem, self._spec) is not None:
                 continue
             space = Space(template, self.problem, self._spec)
             for config, start in islice(space.known_starts(), _STARTS):

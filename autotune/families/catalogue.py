@@ -66,7 +66,8 @@ class Families:
         tensors, of those the one for the newest architecture.
 
         Nothing has been measured here, so the choice is by what is known: a family that keeps T·T_kv scores in
-        memory loses to one that does not. Historical families come last.
+        memory loses to one that does not. Families that nobody has run on a GPU come after those that somebody has,
+        historical ones last.
 
         Raises:
             NoFeasibleConfiguration: no family can compute the problem on the device.
@@ -102,7 +103,7 @@ def of_full_precision(templates: Sequence[Template]) -> tuple[Template, ...]:
 
 def _default(
     template: Template, problem: Problem, spec: DeviceSpec
-) -> tuple[bool, float, int, int, int, str, Candidate]:
+) -> tuple[bool, bool, float, int, int, int, str, Candidate]:
     space = Space(template, problem, spec)
     config = space.default()
     op = get_op(problem.op)
@@ -112,4 +113,5 @@ def _default(
     newest = capability_of(template.front.arch or "sm_0")
     flops = template.executed_flops(op.flops(problem), problem)
     times = workspace // max(tensors, 1)
-    return template.front.historical, flops, times, -newest, workspace, template.name, space.candidate(config)
+    last = template.front.historical, template.unproven
+    return *last, flops, times, -newest, workspace, template.name, space.candidate(config)

@@ -54,6 +54,11 @@ class Start:
         found = _TIME.search(self.origin)
         return None if found is None or "estimated" in self.origin else float(found[1])
 
+    @property
+    def counted(self) -> bool:
+        """Whether it comes from counting alone, as `origin` says where nothing was measured."""
+        return "not measured" in self.origin
+
     def keeping(self, known: Mapping[str, Sequence[Value]]) -> "Start":
         """The same without the values that are not among those of the parameters."""
         kept = tuple((name, value) for name, value in self.values if is_listed(value, known[name]))

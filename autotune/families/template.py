@@ -44,6 +44,11 @@ class Template:
     def parameters(self) -> tuple[Parameter, ...]:
         return self.front.parameters
 
+    @property
+    def unproven(self) -> bool:
+        """Whether it has starts, and none of them was timed or comes from a search: nobody has run it on a GPU yet."""
+        return bool(self.starts) and all(start.counted for start in self.starts)
+
     def lists(self, config: Config) -> bool:
         """Whether a configuration has a listed value for each parameter, and nothing else."""
         return config.keys() == {parameter.name for parameter in self.parameters} and all(

@@ -79,8 +79,18 @@ def test_the_default_is_a_family_on_tensor_cores(op: str, dtype: str, HS: int, n
     """Where nothing like it was tuned: a few percent of scratch memory decide nothing."""
     problem = get_op(op).problem(dtype=dtype, HS=HS)
     candidate = Families(builtin_templates(op)).default(problem, gpu(name))
-    hopper = name == "h200" and dtype != "fp32"
+    hopper = name == "h200" and dtype != "fp32" and not find_template(op, "flash_wgmma").unproven
     assert candidate.template == ("flash_wgmma" if hopper else "flash_tf32x3" if dtype == "fp32" else "flash_mma")
+
+
+def test_a_family_that_nobody_has_run_on_a_gpu_answers_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, families = FORWARD, Families(builtin_templates("forward"))
+    [first] = [t for t in families.templates if t.name == families.default(problem, gpu("h200")).template]
+    counted = replace(first, starts=tuple(replace(start, origin="counted, not measured") for start in first.starts))
+    assert not first.unproven
+    assert counted.unproven
+    others = tuple(counted if template is first else template for template in families.templates)
+    assert Families(others).default(problem, gpu("h200")).template not in {first.name, "naive", "unfused"}
 
 
 def test_a_configuration_that_is_not_valid_is_no_exact_answer(tmp_path: Path) -> None:
