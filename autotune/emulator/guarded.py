@@ -39,8 +39,7 @@ class SparseMemory:
         """
         self.nbytes = nbytes
         self._inner = max(1, -(-nbytes // _PAGE)) * _PAGE
-        # Shared, with nobody: a limit of a process's data counts every address of a private mapping.
-        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         allow_addresses(self._inner)
         address = _libc.mmap(None, self._inner, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if address is None or address == _MAP_FAILED:
