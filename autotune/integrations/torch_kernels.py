@@ -12,6 +12,7 @@ import torch
 from autotune.answers.kernel import Kernel, kernel
 from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.errors import AutotuneError, LaunchError, NoFeasibleConfiguration
+from autotune.gpus.identity import DeviceName
 
 NAMES = {getattr(torch, DTYPES[name].library): name for name in OPERAND_DTYPES}
 """Element types that kernels take, by PyTorch's."""
@@ -73,7 +74,7 @@ def kernel_for(op: str, causal: bool, q: Any, k: Any) -> Kernel:
 
 def device_name(device: Any) -> str:
     """Ours for PyTorch's device."""
-    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+    return str(DeviceName("cpu" if device.type == "cpu" else "cuda", index=device.index or 0))
 
 
 @cache

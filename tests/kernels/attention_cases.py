@@ -121,15 +121,11 @@ def assert_no_bank_conflicts(trace: Trace) -> None:
 
 
 def covering(space: Space, seed: int) -> Iterator[dict[str, Value]]:
-    """Random valid configurations until every value of every parameter that is valid at all has been used."""
+    """A few valid configurations, of random ones, with every value of every parameter that is valid at all."""
     rng = np.random.default_rng(seed)
-    missing = {(name, value) for config in _sample(space, rng, 400) for name, value in config.items()}
+    pool = [dict(space.sample(rng)) for _ in range(3000)]
+    missing = {used for config in pool for used in config.items()}
     while missing:
-        candidates = _sample(space, rng, 60)
-        best = max(candidates, key=lambda config: len(missing & set(config.items())))
+        best = max(pool, key=lambda config: len(missing & set(config.items())))
         missing -= set(best.items())
         yield best
-
-
-def _sample(space: Space, rng: np.random.Generator, count: int) -> list[dict[str, Value]]:
-    return [dict(space.sample(rng)) for _ in range(count)]

@@ -69,7 +69,9 @@ def test_estimates_of_an_older_model_are_made_anew(capsys: Capture) -> None:
     assert run(command) == 0
     first = json.loads(capsys.readouterr().out)["best"]
     with open_store() as store, store.write() as session:
-        session.execute(text("UPDATE measurement SET driver = 'estimates, model 1', ms = ms / 100"))
+        times = ", ".join(f"'$.timing.{name}_ms', 0.00001" for name in ("median", "q1", "q3", "min"))
+        older = f"driver = 'estimates, model 1', ms = 0.00001, detail = json_set(detail, {times})"
+        session.execute(text(f"UPDATE measurement SET {older}"))
     assert run(command) == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["trials"], again["resumed"]) == (1, 0)

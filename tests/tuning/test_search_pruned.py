@@ -58,6 +58,7 @@ def pipeline() -> Iterator[Pipeline]:
 
 
 def evaluated(pipeline: Pipeline) -> Measurement:
+    pipeline._submitted.clear()  # as in another search: the second try of one is never given up
     pipeline.submit(Space(SUBJECT.templates[0], PROBLEM, SPEC).candidate(CANDIDATE))
     while True:
         for finished in pipeline.poll(1.0):

@@ -94,7 +94,7 @@ def test_an_unknown_sampler() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
 def test_gp_without_torch_names_the_extra() -> None:
-    with pytest.raises(UsageError, match=r"autotune\[torch\]"):
+    with pytest.raises(UsageError, match=r"autotune-kernels\[torch\]"):
         make_strategy("gp", Families([family(A=[1])]), lambda candidate: False, 0)
 
 

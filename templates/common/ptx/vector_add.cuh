@@ -19,15 +19,15 @@ template <int N>
 __device__ __forceinline__ void add_vector(float* to, const float (&x)[N])
 {
     static_assert(N == 2 || N == 4, "by one instruction");
+    if constexpr (!ADDS_VECTORS) {
+#pragma unroll
+        for (int e = 0; e < N; ++e) atomicAdd(to + e, x[e]);
+    }
 #if defined(AUTOTUNE_EMULATOR) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
-    if constexpr (ADDS_VECTORS && N == 4) {
+    else if constexpr (N == 4) {
         atomicAdd(reinterpret_cast<float4*>(to), make_float4(x[0], x[1], x[2], x[3]));
-        return;
-    } else if constexpr (ADDS_VECTORS) {
+    } else {
         atomicAdd(reinterpret_cast<float2*>(to), make_float2(x[0], x[1]));
-        return;
     }
 #endif
-#pragma unroll
-    for (int e = 0; e < N; ++e) atomicAdd(to + e, x[e]);
 }
