@@ -20,6 +20,7 @@ from autotune.answers.host_runs import GpuRunner, HostRunner, Runner
 from autotune.answers.libraries import library_of, make_outputs, stream_handle
 from autotune.answers.lookup import best, best_of_lengths
 from autotune.answers.shapes import ShapeReader
+from autotune.answers.tuned import found_or_tuned, way_of
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
 from autotune.core.dtypes import DTYPES, numpy_dtype
@@ -310,6 +311,7 @@ def kernel(
     reference: Named | Function | None = None,
     inputs: Named | Function | None = None,
     full_precision: bool = False,
+    tune: str | None = None,
     **fields: Value,
 ) -> Kernel:
     """The best configuration known for a problem (see `autotune.best`), ready to be called.
@@ -322,6 +324,9 @@ def kernel(
         reference: the op's reference, where `template` declares its own op and does not name it.
         inputs: the function that makes its inputs for a search, likewise.
         full_precision: as for `autotune.best`.
+        tune: where nothing is known of this very problem: `nearest` takes what is likely to be good, `quick` and
+            `search` search first (seconds on a GPU, and once: what is found is recorded), `error` refuses. By default
+            `AUTOTUNE_ON_MISS`, else `nearest`. Other lengths that calls bring are looked up as with `nearest`.
         fields: of the problem. Arrays of other lengths may be given in calls; they are then looked up.
 
     Raises:
@@ -340,9 +345,15 @@ def kernel(
             full_precision=full_precision, **problem.fields,
         )  # fmt: skip
 
-    found = best(
-        op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
-        full_precision=full_precision, **fields,
+    def look() -> Best:
+        return best(
+            op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
+            full_precision=full_precision, **fields,
+        )  # fmt: skip
+
+    found = found_or_tuned(
+        look, way_of(tune), op=op, device=chosen, db=db, template=() if template is None else template,
+        reference=reference, inputs=inputs, full_precision=full_precision, **fields,
     )  # fmt: skip
     driver = cuda_driver() if named.kind == "cuda" else None
     return Kernel(found, find, driver, named.index)

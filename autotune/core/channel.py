@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 from collections.abc import Collection, Mapping
 from multiprocessing.connection import Connection
 from typing import IO
@@ -46,6 +47,55 @@ def start_module(
     with contextlib.suppress(*LOST):  # it has ended already, which whoever talks to it next will notice
         connection.send([*sys.path])
     return child, connection
+
+
+class Companion:
+    """A module's process that is talked to, one at a time, started again as often as needed.
+
+    Used by one thread; only `kill` may be called by others, which may be waiting for an answer then.
+    """
+
+    def __init__(self, module: str) -> None:
+        """A process for `python -m module`, which is not started yet."""
+        self._module = module
+        self._lock = threading.Lock()  # guards what `kill` looks at
+        self._for_good = False
+        self.process: Child | None = None
+        self.connection: Connection | None = None
+
+    def start(
+        self, *, environment: Mapping[str, str], arguments: Collection[str] = (),
+        stderr: int | IO[bytes] | None = None, files: Collection[int] = (),
+    ) -> Connection:  # fmt: skip
+        """Start the process, as `start_module` does.
+
+        Raises:
+            OSError: no process can be started, or it was killed for good (InterruptedError).
+        """
+        with self._lock:
+            if self._for_good:
+                raise InterruptedError("it was stopped for good")
+            self.process, self.connection = start_module(
+                self._module, arguments=arguments, environment=environment, stderr=stderr, files=files
+            )
+            return self.connection
+
+    def kill(self, *, for_good: bool = False) -> None:
+        """Kill the process; the thread that waits for it sees it dead. After `for_good` no new one is started."""
+        with self._lock:
+            self._for_good |= for_good
+            if self.process is not None:
+                self.process.kill()
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        with self._lock:
+            process, self.process = self.process, None
+        if process is not None:
+            process.close()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 def open_channel() -> Connection:

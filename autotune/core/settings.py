@@ -92,6 +92,11 @@ def database() -> str:
     return _variable("AUTOTUNE_DB") or str(data_folder() / "autotune.db")
 
 
+def on_miss() -> str | None:
+    """What a call does where nothing is known of the very problem: `AUTOTUNE_ON_MISS`, if set."""
+    return _variable("AUTOTUNE_ON_MISS")
+
+
 def target() -> str:
     """Short name of the GPU that estimates are for: `AUTOTUNE_TARGET`, else `h200`."""
     return _variable("AUTOTUNE_TARGET") or DEFAULT_TARGET

@@ -3,10 +3,9 @@
 import os
 import tempfile
 import threading
-from multiprocessing.connection import Connection
 from typing import IO
 
-from autotune.core.channel import LOST, start_module
+from autotune.core.channel import LOST, Companion
 from autotune.core.child import Child, signal_name
 from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError
@@ -37,15 +36,12 @@ class WorkerClient:
     def __init__(self, opener: DeviceOpener) -> None:
         self._opener = opener
         self._prepared: Prepare | None = None
-        self._process: Child | None = None
-        self._connection: Connection | None = None
+        self._companion = Companion("autotune.devices.worker")
         try:
             self._keep = tempfile.TemporaryFile(prefix="autotune-expected-")  # noqa: SIM115 - lives as the client
             self._log = tempfile.TemporaryFile(prefix="autotune-worker-")  # noqa: SIM115
         except OSError as error:
             raise AutotuneError(f"no temporary file can be made: {error}; set TMPDIR to a folder of yours") from error
-        self._lock = threading.Lock()  # guards what `kill` looks at
-        self._killed_for_good = False
         self.opened: Opened | None = None
         self.starts = 0
 
@@ -57,7 +53,7 @@ class WorkerClient:
         """
         if self._ended_by_itself():
             self.stop()
-        if self._process is not None and self.opened is not None:
+        if self._companion.process is not None and self.opened is not None:
             return self.opened
         self._spawn()
         reply = self._receive(OPEN_LIMIT_S)
@@ -92,23 +88,14 @@ class WorkerClient:
 
     def stop(self) -> None:
         """Kill the worker and all its processes; the next `ask` starts a new one."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._companion.close()
 
     def kill(self, *, for_good: bool = False) -> None:
         """Kill the worker while another thread may be waiting for it, which then sees it dead.
 
         After `for_good` no new one is started.
         """
-        with self._lock:
-            self._killed_for_good |= for_good
-            if self._process is not None:
-                self._process.kill()
+        self._companion.kill(for_good=for_good)
 
     def close(self) -> None:
         """Stop, and drop what was kept for restarts."""
@@ -130,21 +117,16 @@ class WorkerClient:
 
     def _ended_by_itself(self) -> bool:
         """Whether the process has ended while nothing was asked of it, which is no verdict on what will be."""
-        return self._process is not None and not self._process.killed and self._process.wait(0.0) is not None
+        process = self._companion.process
+        return process is not None and not process.killed and process.wait(0.0) is not None
 
     def _spawn(self) -> None:
         keep = self._keep.fileno()
         _empty(self._log)
-        with self._lock:
-            if self._killed_for_good:
-                raise AutotuneError("the worker was stopped for good")
-            try:
-                self._process, self._connection = start_module(
-                    "autotune.devices.worker", arguments=[str(keep)], environment=_environment(), stderr=self._log,
-                    files=[keep],
-                )  # fmt: skip
-            except OSError as error:
-                raise AutotuneError(f"the process that runs kernels cannot be started: {error}") from error
+        try:
+            self._companion.start(arguments=[str(keep)], environment=_environment(), stderr=self._log, files=[keep])
+        except OSError as error:
+            raise AutotuneError(f"the process that runs kernels cannot be started: {error}") from error
         self.starts += 1
         self._send(self._opener)
 
@@ -153,16 +135,16 @@ class WorkerClient:
         return self._receive(limit_s)
 
     def _send(self, message: object) -> None:
-        assert self._connection is not None
+        assert self._companion.connection is not None
         try:
-            self._connection.send(message)
+            self._companion.connection.send(message)
         except LOST:
             raise self._death() from None
 
     def _receive(self, limit_s: float) -> Reply:
-        assert self._connection is not None
+        assert self._companion.connection is not None
         try:
-            if not self._connection.poll(limit_s):
+            if not self._companion.connection.poll(limit_s):
                 self.stop()
                 raise WorkerTimeout(f"no result within {limit_s:.3g} s")
             reply = self._read(limit_s)
@@ -175,12 +157,12 @@ class WorkerClient:
 
     def _read(self, limit_s: float) -> Reply:
         """The message that has begun to arrive. A kernel may have written it, so it may never end, or be nonsense."""
-        assert self._connection is not None
+        assert self._companion.connection is not None
         watch = threading.Timer(limit_s, self.kill)
         watch.daemon = True
         watch.start()
         try:
-            reply = self._connection.recv()
+            reply = self._companion.connection.recv()
         except LOST:
             raise
         except Exception as error:
@@ -194,8 +176,8 @@ class WorkerClient:
         return reply
 
     def _death(self) -> WorkerDied:
-        assert self._process is not None
-        how = _how(self._process)
+        assert self._companion.process is not None
+        how = _how(self._companion.process)
         said = _last_line(self._log)
         self.stop()
         return WorkerDied(how + (f": {said}" if said else ""))

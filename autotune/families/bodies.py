@@ -20,8 +20,8 @@ from jinja2 import TemplateSyntaxError
 from jinja2.exceptions import SecurityError, UndefinedError
 
 from autotune.core.blas import ONE_THREAD
-from autotune.core.channel import LOST, start_module
-from autotune.core.child import Child, signal_name
+from autotune.core.channel import LOST, Companion
+from autotune.core.child import signal_name
 from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError, TemplateError
 from autotune.core.resources import resource_root
@@ -89,8 +89,7 @@ class _Renderer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: Child | None = None
-        self._connection: Connection | None = None
+        self._companion = Companion("autotune.families.bodies_main")
 
     def render(self, path: Path, before: int, body: str, namespace: Mapping[str, Any]) -> str:
         with self._lock:
@@ -122,32 +121,26 @@ class _Renderer:
         return str(answer)
 
     def _running(self) -> Connection:
-        if self._connection is None:
-            environment = {**ONE_THREAD, **part_of_environment()}
-            try:
-                self._process, self._connection = start_module(
-                    "autotune.families.bodies_main", environment=environment, stderr=subprocess.DEVNULL
-                )
-            except OSError as error:
-                raise AutotuneError(f"the process that renders templates cannot be started: {error}") from error
-        return self._connection
+        if self._companion.connection is not None:
+            return self._companion.connection
+        try:
+            return self._companion.start(environment={**ONE_THREAD, **part_of_environment()}, stderr=subprocess.DEVNULL)
+        except OSError as error:
+            raise AutotuneError(f"the process that renders templates cannot be started: {error}") from error
 
     def _end(self) -> int | None:
         """End the process; gives the number of the signal that had ended it, if one had."""
-        status = None if self._process is None else self._process.wait(0.5)
+        process = self._companion.process
+        status = None if process is None else process.wait(0.5)
         self.close()
         return -status if status is not None and status < 0 else None
 
     def forget(self) -> None:
         """Leave the process to whom it belongs."""
-        self._lock, self._process, self._connection = threading.Lock(), None, None
+        self._lock, self._companion = threading.Lock(), Companion("autotune.families.bodies_main")
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.close()
-        if self._connection is not None:
-            self._connection.close()
-        self._process = self._connection = None
+        self._companion.close()
 
 
 def _name(number: int | None) -> str:

@@ -1,13 +1,11 @@
 """A process that traces, since a faulty kernel may hang it or tear it down."""
 
 import signal
-import threading
 from multiprocessing.connection import Connection
 from types import TracebackType
 
 from autotune.core.blas import ONE_THREAD
-from autotune.core.channel import LOST, start_module
-from autotune.core.child import Child
+from autotune.core.channel import LOST, Companion
 from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError, BuildError, LaunchError
 from autotune.trace.task import Traced, TraceTask
@@ -28,10 +26,7 @@ class TracingProcess:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._lock = threading.Lock()  # guards what `stop` looks at
-        self._stopped = False
-        self._process: Child | None = None
-        self._connection: Connection | None = None
+        self._companion = Companion("autotune.trace.remote_main")
 
     def __enter__(self) -> "TracingProcess":
         return self
@@ -67,36 +62,23 @@ class TracingProcess:
 
     def close(self) -> None:
         """End the process and what it started."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._companion.close()
 
     def stop(self) -> None:
         """End the process for good, from another thread: a run under way fails."""
-        with self._lock:
-            self._stopped = True
-            if self._process is not None:
-                self._process.kill()
+        self._companion.kill(for_good=True)
 
     def _running(self) -> Connection:
-        if self._connection is None:
-            with self._lock:
-                if self._stopped:
-                    raise BuildError("the tracing was stopped")
-                try:
-                    self._process, self._connection = start_module(
-                        "autotune.trace.remote_main", environment={**ONE_THREAD, **part_of_environment()}
-                    )
-                except OSError as error:
-                    raise BuildError(f"the process that traces cannot be started: {error}") from error
-        return self._connection
+        if self._companion.connection is not None:
+            return self._companion.connection
+        try:
+            return self._companion.start(environment={**ONE_THREAD, **part_of_environment()})
+        except OSError as error:
+            raise BuildError(f"the process that traces cannot be started: {error}") from error
 
     def _death(self) -> LaunchError:
-        status = None if self._process is None else self._process.wait(5.0)
+        process = self._companion.process
+        status = None if process is None else process.wait(5.0)
         self.close()
         kind = TracerKilled if status in (-signal.SIGKILL, -signal.SIGTERM) else LaunchError
         return kind(f"the traced run tore its process down (exit status {status})")

@@ -32,14 +32,14 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 def worker() -> tuple[Child, Callable[[], None]]:
     client = WorkerClient(CpuOpener(gpu("h200")))
     client.start()
-    assert client._process is not None
-    return client._process, client.close
+    assert client._companion.process is not None
+    return client._companion.process, client.close
 
 
 def running(owner: TracingProcess | _Renderer) -> tuple[Child, Connection]:
     connection = owner._running()
-    assert owner._process is not None
-    return owner._process, connection
+    assert owner._companion.process is not None
+    return owner._companion.process, connection
 
 
 def settled(process: Child) -> dict[str, int]:

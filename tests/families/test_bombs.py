@@ -116,9 +116,9 @@ def test_a_renderer_that_is_killed_is_no_verdict_on_a_template(
         connection = running(self)
         if times:
             times -= 1
-            assert self._process is not None
-            os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait(10.0)
+            assert self._companion.process is not None
+            os.kill(self._companion.process.pid, signal.SIGKILL)
+            self._companion.process.wait(10.0)
         return connection
 
     monkeypatch.setattr(bodies._Renderer, "_running", doomed)

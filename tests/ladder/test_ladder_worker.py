@@ -94,8 +94,8 @@ def test_dying_while_references_are_made_is_no_candidates_fault(
     def killed(client: WorkerClient, message: object) -> None:
         send(client, message)
         if isinstance(message, Prepare):
-            assert client._process is not None
-            os.kill(client._process.pid, signal.SIGKILL)
+            assert client._companion.process is not None
+            os.kill(client._companion.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(WorkerClient, "_send", killed)
     worker.prepare(prepared(OP.problem(B=64, NH=16, T=1024, HS=64, dtype="fp32")))

@@ -75,8 +75,8 @@ def end_tracer(monkeypatch: pytest.MonkeyPatch, number: signal.Signals, times: i
     def doomed(tracer: TracingProcess) -> Connection:
         connection = running(tracer)
         if len(ended) < times:
-            assert tracer._process is not None
-            ended.append(tracer._process.pid)
+            assert tracer._companion.process is not None
+            ended.append(tracer._companion.process.pid)
             os.kill(ended[-1], number)
         return connection
 
