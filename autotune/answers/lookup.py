@@ -24,11 +24,10 @@ from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.core.words import format_ms
-from autotune.estimate.fit import Known, by_promise
+from autotune.estimate.fit import Known, by_promise, known_starts
 from autotune.families import template as templates
 from autotune.families.catalogue import Families
 from autotune.families.op_ref import load_own
-from autotune.families.space import Space
 from autotune.families.starts import Start
 from autotune.families.user_functions import Function, Named, named
 from autotune.gpus import present as here
@@ -314,11 +313,7 @@ class _Finder:
             proven = not (template.front.historical or template.unproven)
             if not proven or template.why_unsupported(self.problem, self._spec) is not None:
                 continue
-            space = Space(template, self.problem, self._spec)
-            for config, start in islice(space.known_starts(), _STARTS):
-                here = start is not None and start.device == self._spec.name
-                timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
-                yield Known(space.candidate(config), *timed), start
+            yield from known_starts(template, self.problem, self._spec, _STARTS)
 
     def _current(self, candidate: Candidate) -> Candidate:
         return replace(candidate, template_hash=self._families[candidate.template].hash)

@@ -22,7 +22,7 @@ family the ranking is weak. Deterministic: the same input gives the same estimat
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.core.errors import LaunchError
 from autotune.core.measurement import KernelResources, Timing
@@ -63,7 +63,7 @@ def estimate(
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
     nbytes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
     bandwidth = spec.bandwidth_gbs * 1e9
-    weights = [_product_weight(launch, sizes) for launch in plan.launches]
+    weights = [product_weight(launch, sizes) for launch in plan.launches]
     seconds = _FIRST_LAUNCH_S + _NEXT_STEP_S * max(0, len(plan.steps) - 1)
     for step in plan.steps:
         if isinstance(step, Zero):
@@ -107,7 +107,9 @@ def _hiding(launch: Launch, resources: KernelResources, spec: DeviceSpec) -> flo
     return warps / (warps + _HALF_HIDDEN_WARPS)
 
 
-def _product_weight(launch: Launch, sizes: dict[str, int]) -> float:
+def product_weight(launch: Launch, sizes: Mapping[str, int]) -> float:
+    """A launch's share in a plan's products, by the elements of its buffers: a product has three large operands, a
+    row-wise helper two."""
     tensors = sorted((sizes[arg.storage] for arg in launch.args if not isinstance(arg, ScalarArg)), reverse=True)
     return float(math.prod(tensors[:3]))
 

@@ -19,21 +19,24 @@ These figures rank; they are no estimates of times, which `autotune.estimate.mod
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import TemplateError
-from autotune.core.plan import LaunchPlan, ScalarArg
+from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
+from autotune.estimate.fallback import product_weight
 from autotune.families.planning import make_plan
 from autotune.families.space import Space
+from autotune.families.starts import Start
 from autotune.families.template import Template
 from autotune.gpus.spec import DeviceSpec
-from autotune.ops.op import Op
-from autotune.ops.registry import get_op
+from autotune.ops.registry import get_op, problem_of
+from autotune.store.entries import place
 
 _UNKNOWN_SHARE = 0.25  # of the GPU's rate, where no time of the family is known
 _HALF_HIDDEN_WARPS = 4.0
@@ -67,6 +70,18 @@ class Expected:
     alike: bool
 
 
+def known_starts(
+    template: Template, problem: Problem, spec: DeviceSpec, most: int
+) -> Iterator[tuple[Known, Start | None]]:
+    """A family's first starts for a problem, and its default, as contenders: with their times where they are of this
+    GPU. Each with what the file beside the template says of it."""
+    space = Space(template, problem, spec)
+    for config, start in islice(space.known_starts(), most):
+        here = start is not None and start.device == spec.name
+        timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
+        yield Known(space.candidate(config), *timed), start
+
+
 def by_promise(
     contenders: Iterable[Known], templates: Mapping[str, Template], problem: Problem, spec: DeviceSpec
 ) -> list[Expected]:
@@ -86,7 +101,7 @@ def by_promise(
             continue
         rate = there.cost / max(known.ms - there.overhead_ms, 0.1 * known.ms)
         rates.setdefault(template.name, []).append(rate)
-        away = _distance(known.problem, problem, op)
+        away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike))
@@ -106,14 +121,6 @@ def _elsewhere(template: Template, known: Known, spec: DeviceSpec) -> "_Work | N
     with suppress(TemplateError):
         return _work(template, known.candidate, known.problem, spec)
     return None
-
-
-def _distance(a: Problem, b: Problem, op: Op) -> float:
-    lengths = [
-        name for name, value in b.values
-        if name not in op.exact_fields and isinstance(value, int) and not isinstance(value, bool)
-    ]  # fmt: skip
-    return math.dist(*([math.log2(max(p.integer(name), 1)) for name in lengths] for p in (a, b)))
 
 
 @dataclass(frozen=True)
@@ -157,14 +164,7 @@ def _busy(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> float:
     A family whose blocks stay and take one piece of work after the other calls the number of pieces WORKS.
     """
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
-
-    def weight(index: int) -> float:
-        """A product has three large operands, a row-wise helper two."""
-        args = plan.launches[index].args
-        tensors = sorted((sizes[arg.storage] for arg in args if not isinstance(arg, ScalarArg)), reverse=True)
-        return float(math.prod(tensors[:3]))
-
-    launch = plan.launches[max(range(len(plan.launches)), key=weight)]
+    launch = max(plan.launches, key=lambda launch: product_weight(launch, sizes))
     pieces = max(launch.blocks, works or 0)
     an_sm = math.ceil(pieces / spec.sm_count)
     most = spec.max_threads_per_sm // spec.warp_size

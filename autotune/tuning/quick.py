@@ -7,10 +7,9 @@ They are winners and runners-up of the nearest problems and the families' starts
 from collections.abc import Mapping, Sequence
 
 from autotune.core.candidate import Candidate
-from autotune.estimate.fit import Known, by_promise
-from autotune.families.space import Space
+from autotune.estimate.fit import Known, by_promise, known_starts
 from autotune.families.template import Template
-from autotune.ops.registry import get_op, problem_of
+from autotune.ops.registry import get_op
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
 from autotune.tuning.neighbours import known_nearby
@@ -25,21 +24,17 @@ def likely(templates: Sequence[Template], families: Families, records: Records) 
     exact = get_op(records.problem.op).exact_fields
     contenders = known_nearby(records, families, exact)
     by_name = {template.name: template for template in templates}
-    for candidate, known in _starts(by_name, families, records):
-        contenders.setdefault(candidate, known)
+    for known in _starts(by_name, families, records):
+        contenders.setdefault(known.candidate, known)
     ranked = by_promise(contenders.values(), by_name, records.problem, records.identity.spec)
     return tuple(expected.known.candidate for expected in ranked[:MOST_BUILDS])
 
 
-def _starts(templates: Mapping[str, Template], families: Families, records: Records) -> "list[tuple[Candidate, Known]]":
+def _starts(templates: Mapping[str, Template], families: Families, records: Records) -> list[Known]:
     """The first starts of each family, with their times where they are of this GPU."""
     found = []
     for family in families:
         template = templates[family.name]
-        space = Space(template, records.problem, records.identity.spec)
-        for config, start in [*space.known_starts()][:_STARTS] or [(family.space.starts()[0], None)]:
-            candidate = family.candidate(config)
-            here = start is not None and start.device == records.identity.spec.name
-            timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
-            found.append((candidate, Known(candidate, *timed)))
+        listed = [known for known, _ in known_starts(template, records.problem, records.identity.spec, _STARTS)]
+        found += listed or [Known(family.candidate(family.space.starts()[0]))]
     return found
