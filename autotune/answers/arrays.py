@@ -14,8 +14,8 @@ from autotune.core.errors import UsageError
 from autotune.core.plan import Arg, Launch, LaunchPlan, PointerArg, Step, TensorMapArg, TensorSpec, ViewArg
 from autotune.ops.op import contiguous
 
-_TORCH = {f"torch.{dtype.library}": name for name, dtype in DTYPES.items()}
-_NUMPY = {dtype.library: name for name, dtype in DTYPES.items()}
+_TORCH = {f"torch.{dtype.array_name}": name for name, dtype in DTYPES.items()}
+_NUMPY = {dtype.array_name: name for name, dtype in DTYPES.items()}
 _TYPESTR = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr is not None}
 
 

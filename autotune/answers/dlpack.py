@@ -14,8 +14,8 @@ CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _INT, _UINT, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode
 _CODES = {"int": _INT, "uint": _UINT, "float": _FLOAT, "bfloat": _BFLOAT}
 _DTYPES = {
-    (_CODES[dtype.library.rstrip("0123456789")], 8 * dtype.size): name
-    for name, dtype in DTYPES.items() if dtype.library.rstrip("0123456789") in _CODES
+    (_CODES[dtype.array_name.rstrip("0123456789")], 8 * dtype.size): name
+    for name, dtype in DTYPES.items() if dtype.array_name.rstrip("0123456789") in _CODES
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ class DType:
     Attributes:
         size: bytes of an element.
         ctype: its type in CUDA C++.
-        library: its name in NumPy (bf16: in ml_dtypes) and in PyTorch.
+        array_name: its name in NumPy (bf16: in ml_dtypes) and in PyTorch.
         typestr: its name in the CUDA array interface, which has none for bf16 and fp8.
         tensor_map: its number in tensor maps, `CUtensorMapDataType`.
         epsilon: distance from 1 to the next larger number; None for whole numbers.
@@ -28,7 +28,7 @@ class DType:
     name: str
     size: int
     ctype: str
-    library: str
+    array_name: str
     typestr: str | None
     tensor_map: int
     epsilon: float | None
@@ -76,14 +76,14 @@ def numpy_dtype(name: str) -> "np.dtype[Any]":
     import ml_dtypes
     import numpy as np
 
-    library = DTYPES[name].library
-    found: np.dtype[Any] = np.dtype(getattr(np if hasattr(np, library) else ml_dtypes, library))
+    array_name = DTYPES[name].array_name
+    found: np.dtype[Any] = np.dtype(getattr(np if hasattr(np, array_name) else ml_dtypes, array_name))
     return found
 
 
 def torch_dtype(torch: Any, name: str) -> Any:
     """The element type of PyTorch, the module given."""
-    return getattr(torch, DTYPES[name].library)
+    return getattr(torch, DTYPES[name].array_name)
 
 
 def rounded(array: "NDArray[Any]", name: str) -> "NDArray[Any]":

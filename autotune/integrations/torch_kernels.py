@@ -14,7 +14,7 @@ from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.errors import AutotuneError, LaunchError, NoFeasibleConfiguration
 from autotune.gpus.identity import DeviceName
 
-NAMES = {getattr(torch, DTYPES[name].library): name for name in OPERAND_DTYPES}
+NAMES = {getattr(torch, DTYPES[name].array_name): name for name in OPERAND_DTYPES}
 """Element types that kernels take, by PyTorch's."""
 
 _KERNELS: dict[tuple[Any, ...], Kernel] = {}

@@ -14,7 +14,7 @@ from autotune.core.dtypes import DTYPES, NAN_BYTE, OPERAND_DTYPES, epsilon, nump
 @pytest.mark.parametrize("name", DTYPES)
 def test_a_row_agrees_with_numpy(name: str) -> None:
     row, dtype = DTYPES[name], numpy_dtype(name)
-    assert (row.size, row.library) == (dtype.itemsize, dtype.name)
+    assert (row.size, row.array_name) == (dtype.itemsize, dtype.name)
     assert row.typestr == (None if name in ("bf16", "fp8e4m3", "fp8e5m2") else dtype.str)
     if row.epsilon is None:
         assert np.issubdtype(dtype, np.integer)
@@ -42,7 +42,9 @@ def test_no_floating_dtype(name: str) -> None:
 def test_there_is_no_other_table() -> None:
     root = Path(autotune.__file__).parent
     words_of_cpp = {"int", "float", "double", "short", "long long", "unsigned int", "unsigned short"}
-    foreign = {text for row in DTYPES.values() for text in (row.library, row.ctype, row.typestr) if text} - words_of_cpp
+    foreign = {
+        text for row in DTYPES.values() for text in (row.array_name, row.ctype, row.typestr) if text
+    } - words_of_cpp
     foreign -= {row.typestr for row in DTYPES.values() if row.is_whole}  # of records that C++ writes, too
     found = []
     for path in root.rglob("*.py"):

@@ -18,7 +18,7 @@ from autotune.gpus.known import gpu
 from tests.sources import kernel_source
 
 SPEC = gpu("h200")
-NAMES = {dtype.library: name for name, dtype in DTYPES.items()}
+NAMES = {dtype.array_name: name for name, dtype in DTYPES.items()}
 
 
 @cache
