@@ -338,11 +338,8 @@ class _Reader:
             raise TemplateError(
                 f"tensor {name} needs role = 'input', 'output' or 'inout' (changed in place), got {role!r}"
             )
-        dtype = item.get("dtype", "dtype")
-        if dtype != "dtype":
-            _dtype(item, name)
         shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
-        return TensorDeclaration(_identifier(name, "tensor"), shape, dtype, role)
+        return TensorDeclaration(_identifier(name, "tensor"), shape, _dtype({"dtype": "dtype", **item}, name), role)
 
 
 def _tolerance(name: str, item: Any) -> Tolerance:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ENOUGH = 0.98
-STAGES = ("verification", "examination", "checker")
+STAGES = ("verification", "examination", "checker", "tests")
 NONE = ("compiler", "equivalent", "broken")
 """Records that are of no mistake: it does not compile, it changes nothing, or it could not be judged."""
 
@@ -17,8 +17,8 @@ EXPLANATIONS = Path(__file__).parents[1] / "data" / "mutants_explained.json"
 
 Records = Mapping[str, Mapping[str, Any]]
 _HEADING = (
-    "| kind | mistakes | verification | examination | checker | survive | noticed | no mistakes |",
-    "|---|" + "---|" * 7,
+    "| kind | mistakes | verification | examination | checker | tests | survive | noticed | no mistakes |",
+    "|---|" + "---|" * 8,
 )
 
 
@@ -91,7 +91,8 @@ def share_of(done: Records) -> float:
 
 
 def explanations() -> dict[str, dict[str, Any]]:
-    """By name of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake."""
+    """By name of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake; `tests`: a file of
+    the family's tests that was run with it and failed."""
     if not EXPLANATIONS.exists():
         return {}
     known: dict[str, dict[str, Any]] = json.loads(EXPLANATIONS.read_text(encoding="utf-8"))
@@ -100,6 +101,7 @@ def explanations() -> dict[str, dict[str, Any]]:
 
 def _stage(record: Mapping[str, Any]) -> str:
     stage: str = record["stage"]
-    if stage == "" and explanations().get(record["name"], {}).get("same"):
-        return "equivalent"
+    if stage == "":
+        known = explanations().get(record["name"], {})
+        return "equivalent" if known.get("same") else "tests" if known.get("tests") else stage
     return stage
