@@ -91,8 +91,8 @@ def share_of(done: Records) -> float:
 
 
 def explanations() -> dict[str, dict[str, Any]]:
-    """By name of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake; `tests`: a file of
-    the family's tests that was run with it and failed."""
+    """By name of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake; `tests`: a file
+    of the family's tests that was run with it and failed."""
     if not EXPLANATIONS.exists():
         return {}
     known: dict[str, dict[str, Any]] = json.loads(EXPLANATIONS.read_text(encoding="utf-8"))
