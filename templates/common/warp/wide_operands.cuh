@@ -11,11 +11,26 @@
 #pragma once
 
 #include "common/ptx/mma_tf32.cuh"
+#include "common/ptx/opaque.cuh"
 #include "common/ptx/wgmma.cuh"
 #include "common/types.cuh"
 
 /// What small parts, and their products, are computed in.
 enum class SmallParts { BF16, TF32 };
+
+/// `wgmma_advance` within the lower word, where a place in shared memory is: the upper one is known when code is written,
+/// and of the many operands of a long product it takes no registers.
+__device__ __forceinline__ uint64_t advance(uint64_t descriptor, int bytes)
+{
+    return (descriptor >> 32 << 32) | static_cast<uint32_t>(static_cast<uint32_t>(descriptor) + (bytes >> 4));
+}
+
+/// The same descriptor, of which the compiler knows nothing: else it would keep those of all steps that follow from it
+/// in registers, from one round of a loop to the next.
+__device__ __forceinline__ uint64_t settled(uint64_t descriptor)
+{
+    return (descriptor >> 32 << 32) | static_cast<uint32_t>(opaque(static_cast<int>(descriptor)));
+}
 
 /// Small parts of an A operand, 16 rows by 8 a warp, of its bits: rows g and g + 8 of column 2t, then of 2t + 1.
 template <SmallParts SMALL>
