@@ -79,34 +79,38 @@ def compare(problem: Problem, contenders: Sequence[Contender], lab: Lab, rounds:
     Raises:
         Exception: of the lab: no memory for the inputs, or for their exact results.
     """
-    with lab.emptied():
-        tensors = lab.tensors(problem)
-        judge = lab.judge(problem, tensors)
-        absent: dict[str, Entry] = {}
-        running: dict[str, _Running] = {}
-        for contender in contenders:
-            found = _begun(contender, problem, tensors, lab, judge)
-            if isinstance(found, Entry):
-                absent[contender.name] = found
-            else:
-                running[contender.name] = found
-        failed: dict[str, str] = {}
+    with lab.emptied():  # around a call, so that nothing is held any more when it ends
+        return _compared(problem, contenders, lab, rounds)
 
-        def measure(name: str) -> Timed | None:
-            one = running[name]
-            try:
-                with one.contender.within():
-                    return timed(lab, one.call)
-            except Exception as error:  # noqa: BLE001 - others' code: whatever it raises is about itself
-                failed[name] = reason_of(error)
-                return None
 
-        times = interleaved(list(running), measure, rounds, HOPELESS, (OURS,))
-        entries = [
-            absent.get(contender.name)
-            or _ended(running[contender.name], problem, times.get(contender.name, ()), failed.get(contender.name))
-            for contender in contenders
-        ]
+def _compared(problem: Problem, contenders: Sequence[Contender], lab: Lab, rounds: int) -> Row:
+    tensors = lab.tensors(problem)
+    judge = lab.judge(problem, tensors)
+    absent: dict[str, Entry] = {}
+    running: dict[str, _Running] = {}
+    for contender in contenders:
+        found = _begun(contender, problem, tensors, lab, judge)
+        if isinstance(found, Entry):
+            absent[contender.name] = found
+        else:
+            running[contender.name] = found
+    failed: dict[str, str] = {}
+
+    def measure(name: str) -> Timed | None:
+        one = running[name]
+        try:
+            with one.contender.within():
+                return timed(lab, one.call)
+        except Exception as error:  # noqa: BLE001 - others' code: whatever it raises is about itself
+            failed[name] = reason_of(error)
+            return None
+
+    times = interleaved(list(running), measure, rounds, HOPELESS, (OURS,))
+    entries = [
+        absent.get(contender.name)
+        or _ended(running[contender.name], problem, times.get(contender.name, ()), failed.get(contender.name))
+        for contender in contenders
+    ]
     return Row(problem, tuple(entries), judge.checked, judge.slices)
 
 

@@ -101,7 +101,9 @@ class Ours(Contender):
 def empty_outputs(torch: Any, problem: Problem, device: Any = "cuda") -> dict[str, Any]:
     """New tensors for the outputs, laid out as the problem says, full of NaN."""
     return {
-        tensor.name: _empty(torch, tensor, device) for tensor in get_op(problem.op).tensors(problem) if tensor.role == "output"
+        tensor.name: _empty(torch, tensor, device)
+        for tensor in get_op(problem.op).tensors(problem)
+        if tensor.role == "output"
     }
 
 

@@ -176,14 +176,20 @@ def _dress(axes: Any, name: str, lengths: Sequence[int]) -> None:
 
 
 def _cells(row: Row, entry: Entry) -> list[str]:
-    tflops, speed, worst = row.tflops(entry), row.speed(entry), entry.worst
-    kernel, call = entry.kernel, entry.call
+    speed, worst, call = row.speed(entry), entry.worst, entry.call
     return [
-        entry.title, format_ms(_median(entry)), _percent(kernel), "" if tflops is None else f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}",
+        entry.title, format_ms(_median(entry)), _percent(entry.kernel), _rate(row.tflops(entry)),
         "" if speed is None else f"{speed:.2f}", "" if call is None else f"{call.median:.1f}", _percent(call),
         *(("", "") if worst is None else (f"{worst[1].relative:.1e}", f"{worst[1].largest:.1e}")),
         _remark(entry),
     ]  # fmt: skip
+
+
+def _rate(tflops: float | None) -> str:
+    """Three digits, more before the point."""
+    if tflops is None:
+        return ""
+    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}"
 
 
 def _remark(entry: Entry) -> str:

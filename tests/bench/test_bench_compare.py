@@ -67,7 +67,8 @@ def test_rounds_are_interleaved_and_the_median_round_counts() -> None:
     kernel, call = row.entries[0].kernel, row.entries[0].call
     assert kernel is not None
     assert call is not None
-    assert (kernel.median, kernel.low, kernel.high) == (2.0, 0.99, pytest.approx(3.06))
+    assert (kernel.median, kernel.low) == (2.0, 0.99)
+    assert kernel.high == pytest.approx(3.06)
     assert kernel.percent == pytest.approx(50 * (3.06 - 0.99) / 2.0)
     assert (call.median, call.low, call.high) == (7.0, 7.0, 7.0)
     assert row.tflops(row.entries[0]) == pytest.approx(4 * 2 * 512 * 512 * 64 / 2 / 2.0 / 1e9)

@@ -53,9 +53,8 @@ def test_the_table() -> None:
         ["1024", "Math", *[""] * 8, "not computed: it takes fp32"],
         ["1024", "Flash4", *[""] * 8, "failed: HS=64?"],
     ]  # fmt: skip
-    assert next(table_lines(bench.table_columns(rows), cells)).split() == (
-        "T by ms ±% TFLOP/s / ours call µs call ±% rel. error max error remark".split()
-    )
+    heading = next(table_lines(bench.table_columns(rows), cells))
+    assert " ".join(heading.split()) == "T by ms ±% TFLOP/s / ours call µs call ±% rel. error max error remark"
 
 
 def test_what_is_said_around_it() -> None:
@@ -168,7 +167,7 @@ def test_the_command_prints_a_table(lab: FakeLab, capsys: pytest.CaptureFixture[
     assert run([*SWEEP, "--rounds", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "forward B=1 NH=2 NH_kv=2 HS=64 dtype=fp16 causal=1 layout=bthd on a double"
-    assert lines[3].startswith("   T  by          ms")
+    assert lines[3].split()[:3] == ["T", "by", "ms"]
     assert "absent: Xformers (xformers): xformers is not installed" in lines
     assert lab.log.count("autotune") == 4
 

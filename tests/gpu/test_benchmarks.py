@@ -78,3 +78,25 @@ def test_errors_of_an_output_are_compared(dtype: str) -> None:
     assert [one.output for one in found] == ["dq", "dk", "dv"]
     assert all(one.passed for one in found)
     assert all(0.5 < ratio < 2 for one in found for ratio in one.ratios)
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_bench_compares_all_on_a_gpu(op: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from autotune.cli.main import run
+
+    sizes = ["--B", "1", "--NH", "4", "--NH-kv", "2", "--T", "256,500", "--dtype", "bf16"]
+    assert run(["bench", "--op", op, *sizes, "--rounds", "2", "--db", str(tmp_path / "none.db"), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["problem"]["T"] for row in rows] == [256, 500]
+    for row in rows:
+        found = {one["name"]: one for one in row["contenders"]}
+        assert row["checked"] == row["slices"] == 2
+        assert {name for name in ("autotune", "flash", "math") if found[name]["became"] != "ok"} == set(), found
+        assert not [one for one in found.values() if one["became"] == "wrong"]
+        for one in found.values():
+            if one["became"] == "ok":
+                assert 0 < one["low_ms"] <= one["ms"] <= one["high_ms"]
+                assert one["call_us"] > 0
+                assert all(0 < error["relative"] < 4e-2 for error in one["errors"].values())
