@@ -49,12 +49,12 @@ def compare(lab: TorchLab, problem: Problem, db: str | None) -> dict[str, Any]:
     """One row: our median and each peer's, from interleaved rounds, and how far our outputs are from a peer's."""
     look = look_up(lab.spec, db)
     found, tensors = look(problem), lab.tensors(problem)
-    peers, refused = _peers(problem, tensors)
+    peers, refused = _peers(lab, problem, tensors)
     ours = Ours(torch, look, cuda_driver(), lab.index, in_place=True)
     calls = {OURS: ours.call(problem, tensors), **{name: call for name, (_, call) in peers.items()}}
     within = {name: peer.within for name, (peer, _) in peers.items()}
     outputs = named_outputs(problem, calls[OURS]())
-    torch.cuda.synchronize()
+    lab.wait()
     apart = _difference(problem, outputs, peers)
 
     def measure(name: str) -> Timed:
@@ -77,7 +77,9 @@ def compare(lab: TorchLab, problem: Problem, db: str | None) -> dict[str, Any]:
     }
 
 
-def _peers(problem: Problem, tensors: Tensors) -> tuple[dict[str, tuple[Contender, Call]], dict[str, str]]:
+def _peers(
+    lab: TorchLab, problem: Problem, tensors: Tensors
+) -> tuple[dict[str, tuple[Contender, Call]], dict[str, str]]:
     """Those that run the problem, and why others refuse it; who is absent, or need not be asked, is in neither."""
     running: dict[str, tuple[Contender, Call]] = {}
     refused: dict[str, str] = {}
@@ -88,7 +90,7 @@ def _peers(problem: Problem, tensors: Tensors) -> tuple[dict[str, tuple[Contende
             with peer.within():
                 call = peer.call(problem, tensors)
                 call()
-                torch.cuda.synchronize()
+                lab.wait()
         except Exception as error:  # noqa: BLE001 - others' code: whatever it raises is about itself
             refused[peer.name] = reason_of(error)[:120]
         else:

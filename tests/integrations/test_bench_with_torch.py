@@ -1,6 +1,8 @@
 """`autotune bench` with a real PyTorch on the CPU: exact values, peers, and ours on an emulated driver."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,8 @@ def test_the_difference_of_two_results() -> None:
 class CpuLab(FakeLab):
     """PyTorch's tensors in the host's memory; times are made up."""
 
+    spec, index = gpu("h200"), 0
+
     def tensors(self, problem: Problem) -> Tensors:
         return Tensors.of(torch, problem, 1, "cpu")
 
@@ -190,3 +194,60 @@ def test_tensors_are_laid_out_as_asked() -> None:
     np.testing.assert_array_equal(
         again.q.numpy(), Tensors.of(torch, problem("forward", B=1, NH=2, T=5), 0, "cpu").q.numpy()
     )
+
+
+# --- the benchmarks, which are made of the same parts
+
+
+@pytest.fixture
+def on_cpu(driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`benchmarks.against_peers` as if on a GPU."""
+    from benchmarks import against_peers
+
+    for name, double in (
+        ("open_lab", lambda device: CpuLab()), ("Ours", EmulatedOurs), ("cuda_driver", lambda: driver),
+        ("look_up", lambda spec, db: look), ("build_all", lambda problems, look: len(problems)),
+    ):  # fmt: skip
+        monkeypatch.setattr(against_peers, name, double)
+    return against_peers
+
+
+def test_against_peers_writes_what_it_wrote(on_cpu: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--op", "backward", "--B", "1", "--NH", "2", "--T", "40", "--HS", "32", "--dtype", "fp32"]
+    asked += ["--target", "math=0.5", "--out", str(tmp_path)]
+    assert on_cpu.main(asked) == 0
+    printed = capsys.readouterr().out
+    assert "; 2 look-ups, built in 0 s" in printed
+    assert "   1/1" in printed
+    (line,) = (tmp_path / "rows.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert list(record) == [
+        "problem", "candidate", "template_hash", "answer", "flops", "ms", "rounds", "difference", "refused",
+    ]  # fmt: skip
+    assert record["problem"]["T"] == 40
+    assert record["ms"]["autotune"] == record["ms"]["math"] == 1.0
+    assert record["rounds"]["autotune"] == record["rounds"]["math"] == [1.0] * 3
+    assert 0 < record["difference"] < 1e-5
+    assert "cudnn" in record["refused"]
+    assert "flash4" not in record["ms"]
+    data = json.loads((tmp_path / "peers.json").read_text())
+    assert data["rows"] == [record]
+    assert data["environment"].keys() == {"device", "driver", "cuda", "host", "torch", "cudnn"}
+    table = (tmp_path / "peers.md").read_text().splitlines()
+    assert table[0].startswith("| op | dtype | HS | causal | T | B | NH | autotune | ")
+    assert table[2].startswith("| backward | fp32 | 32 | 1 | 40 | 1 | 2 | 1.0000 (0) |")
+    assert table[2].endswith("| yes | flash_simt |")
+    assert on_cpu.main(asked) == 0  # what is there is not measured again
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
+    assert "1/1" not in capsys.readouterr().out
+
+
+def test_accuracy_compares_with_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import accuracy
+
+    asked = problem("backward", B=1, NH=2, T=24, dtype="fp32")
+    make, by_math = Tensors.of, accuracy.by_pytorch("math")
+    monkeypatch.setattr(Tensors, "of", lambda torch, problem, seed: make(torch, problem, seed, "cpu"))
+    found = accuracy.compare(asked, lambda p, t: ("itself", by_math(p, t)))
+    assert [one.output for one in found] == ["dq", "dk", "dv"]
+    assert all(0 < one.ours.relative < 1e-6 for one in found)
