@@ -154,7 +154,7 @@ def _line(axes: Any, title: str, at: int, rows: Sequence[Row]) -> None:
         down = [max(0.0, speed - low) for speed, low in zip(speeds, lows, strict=True)]
         up = [max(0.0, high - speed) for speed, high in zip(speeds, highs, strict=True)]
         axes.errorbar(
-            lengths, speeds, yerr=[down, up], label=title, marker=_MARKS[at % len(_MARKS)], markersize=6, capsize=2,
+            lengths, speeds, yerr=[down, up], label=title, marker=_MARKS[at % len(_MARKS)], markersize=6, capsize=2, elinewidth=1,
             color=_COLOURS[at % len(_COLOURS)], linewidth=2.4 if title == OURS else 1.4, markeredgecolor="white",
         )  # fmt: skip
 
