@@ -45,7 +45,7 @@ _MOST_ANSWERS = 4096
 
 _UNVERIFIED = "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
 
-_ALIKE, _AKIN, _STARTS = 8, 4, 4
+_ALIKE, _AKIN, _STARTS = 8, 4, 6
 """How many winners of the nearest problems of the same kind and of others are weighed, and starts of each family."""
 
 # SQLite connections must not be used on both sides of a fork.
@@ -265,10 +265,12 @@ class _Finder:
             if known:
                 break
         known |= {start: (None, said) for start, said in self._starts() if start not in known}
-        if all(one.ms is None for one in known):
+        if not any(one.listed or one.ms is not None for one in known):
             return None
         templates = {template.name: template for template in self._families.templates}
-        best, *_ = by_promise(known, templates, self.problem, self._spec)
+        ranked = by_promise(known, templates, self.problem, self._spec)
+        same = (expected for expected in ranked if expected.known.candidate == ranked[0].known.candidate)
+        best = min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
         entry, start = known[best.known]
         if entry is not None:
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
@@ -276,8 +278,8 @@ class _Finder:
         elif start is not None:
             found = self._started(best.known.candidate, start)
         else:
-            found = self.default()
-        return replace(found, expected_ms=best.ms, sure=sureness(best))
+            found = self._defaulted(best.known.candidate)
+        return replace(found, expected_ms=best.likely_ms, sure=sureness(best))
 
     def _near(self, *, here: bool) -> list[Entry]:
         """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
@@ -320,7 +322,9 @@ class _Finder:
 
     def default(self) -> Best:
         """A template's own choice."""
-        candidate = self._families.default(self.problem, self._spec)
+        return self._defaulted(self._families.default(self.problem, self._spec))
+
+    def _defaulted(self, candidate: Candidate) -> Best:
         return Best(
             answer="default", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
             remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
