@@ -110,12 +110,9 @@ def _whole(about: int, divisor: int) -> int:
 
 def ideal_ms(problem: Problem, spec: DeviceSpec) -> float:
     """What the problem's work takes at the GPU's rates."""
-    tiled = problem.replace(**{n: -(-problem.integer(n) // _TILE) * _TILE for n in ("T", "T_kv")})
     op = get_op(problem.op)
-    group = problem.integer("NH") // problem.integer("NH_kv")
-    rows = problem.integer("T") * group
-    shared = min(1.0, rows / _TILE) if problem.integer("T") < _TILE else 1.0  # heads that share keys share a tile
-    flops = op.flops(tiled) * max(shared / group, problem.integer("T") / tiled.integer("T"))
+    ways = [{"BLOCK_M": _TILE, "BLOCK_N": _TILE, "PACK_HEADS": packed} for packed in (False, True)]
+    flops = min(op.tiled_flops(problem, way) for way in ways)
     compute = flops / (_PEAK_SHARE * spec.tensor_tflops * 1e9) / filled(problem, spec)
     return _LAUNCH_MS + max(compute, op.nbytes(problem) / (spec.bandwidth_gbs * 1e6))
 

@@ -233,6 +233,7 @@ class _Finder:
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
         self._exact_fields = get_op(problem.op).exact_fields
+        self._changes: dict[Candidate, str] = {}
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate cannot compute the problem; None when it can."""
@@ -302,11 +303,16 @@ class _Finder:
         return list((found["measured"] or found["estimated"]).values())
 
     def _valid(self, neighbour: Neighbour) -> Entry | None:
-        """A neighbour's winner, or what stands for it, if its configuration can compute this problem."""
+        """A neighbour's winner, or what stands for it, if its configuration can compute this problem, with at most one
+        parameter at its default instead."""
         for entry in self._entries(neighbour):
             size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self.problem))
-            if size == mine and self._families.why_not(entry.candidate, self.problem, self._spec) is None:
+            mended = self._families.mended(entry.candidate, self.problem, self._spec) if size == mine else None
+            if mended == entry.candidate:
                 return entry
+            if mended is not None:
+                self._changes[mended] = _change(entry.candidate, mended)
+                return replace(entry, candidate=mended, measurement_id=None)
         return None
 
     def _starts(self) -> Iterator[tuple[Known, Start | None]]:
@@ -344,7 +350,7 @@ class _Finder:
 
     def _remarks(self, entry: Entry) -> Iterator[str]:
         if entry.problem != self.problem:
-            yield f"tuned for {entry.problem}"
+            yield f"tuned for {entry.problem}{self._changes.get(entry.candidate, '')}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
@@ -382,3 +388,9 @@ class _Finder:
             found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
             compiler=entry.compiler, remarks=remarks,
         )  # fmt: skip
+
+
+def _change(tuned: Candidate, mended: Candidate) -> str:
+    """In what a configuration is another than the one that was tuned."""
+    changed = (name for name, value in mended.config.items() if tuned.config[name] != value)
+    return "".join(f", there with {name}={tuned.config[name]}, which cannot be here" for name in changed)

@@ -12,7 +12,7 @@ measured, and what its launches are there and here. With
   are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
 
 the compute part is the known one times work / (balance · hiding) here over the same there, and no time is less than the
-bytes take. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problem; one of
+bytes take. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of
 a family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
 away, of another mask or dtype, or was never timed, counts as slower by some percent: of two that promise as much, the
 nearer is likelier to keep it. A start that its family lists for such problems without a time counts for more than a
@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from statistics import median
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import TemplateError
@@ -47,6 +48,7 @@ _NEXT_STEP_MS = 2e-3
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
 _NEVER_TIMED = 0.6
+_NEAREST = 3  # times of a family whose median is taken for a candidate without one
 _LISTED = 0.3  # a start for just such problems, never timed
 _WAITING_BYTES = 65536.0
 """Shared memory for tiles that an SM needs to have enough bytes under way: half of it waits for memory, at a bandwidth
@@ -124,8 +126,8 @@ def by_promise(
         template = templates[known.candidate.template]
         peak = (spec.tensor_tflops if template.front.tensor_cores else spec.fp32_tflops) * 1e9
         slowest = min(_UNKNOWN_SHARE * peak, *(rate for of_one in rates.values() for _, rate in of_one), math.inf)
-        nearest = [*rates.get(template.name, ()), *_starts_rates(template, problem, spec)]
-        _, rate = min(nearest, default=(0.0, slowest))
+        nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
+        rate = median(rate for _, rate in nearest) if nearest else slowest
         doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED)
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
