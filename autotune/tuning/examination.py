@@ -6,7 +6,8 @@ once more than 2^31 elements apart; and races show in the checker alone when the
 Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 
@@ -24,7 +25,7 @@ from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.traits import traits_of
 from autotune.ops.awkward import second_problems
-from autotune.trace.remote import TracerKilled, TracingProcess
+from autotune.trace.remote import TracerKilled, TracerTimeout, TracingProcess
 from autotune.trace.task import TraceTask
 from autotune.tuning.evaluation import Task
 
@@ -34,11 +35,14 @@ LIMIT_S = 120.0
 _PROBLEMS = 3
 _FAR = (0, 2)  # problems of many rows, and of two: then a stride itself exceeds 2^31
 
+_PASSED: set[Hashable] = set()
+
 
 class Examiner:
     """Examines candidates one after the other; processes start when first needed.
 
-    `skipped` tells why an examination could not be made, or was made in part; empty when all was.
+    `skipped` tells why an examination could not be made, or was made in part; empty when all was. What passed in full
+    is not examined again by this process: problems of other lengths have the same second problems.
     """
 
     def __init__(self, task: Task, cache: BuildCache) -> None:
@@ -50,16 +54,18 @@ class Examiner:
     def complaint(self, candidate: Candidate) -> str:
         """What is wrong with a candidate that is right on the problem searched; empty if nothing was found."""
         self.skipped = ""
+        problems = tuple(islice(self._problems(candidate), _PROBLEMS))
+        if not problems:
+            self.skipped = "no second problem is known that it computes"
+        examined = (self._task.op_source, candidate, problems or (self._reduced,), self._task.identity, self._task.seed)
+        if examined in _PASSED:
+            return ""
         try:
-            problems = list(islice(self._problems(candidate), _PROBLEMS))
-            if not problems:
-                self.skipped = "no second problem is known that it computes"
-            for place, problem in enumerate(problems):
-                wrong = self._verify(candidate, problem, place)
-                if wrong:
-                    return f"{wrong} (on {problem})"
-            return self._check(candidate, problems[0] if problems else self._task.executed)
-        except (BuildError, CompileError, TemplateError, TracerKilled) as error:
+            wrong = self._examine(candidate, problems)
+            if not wrong and not self.skipped:
+                _PASSED.add(examined)
+            return wrong
+        except (BuildError, CompileError, TemplateError, TracerKilled, TracerTimeout) as error:
             self.skipped, _, _ = str(error).partition("\n")
             return ""
 
@@ -67,6 +73,21 @@ class Examiner:
         """End the processes."""
         self._client.close()
         self._tracer.close()
+
+    def _examine(self, candidate: Candidate, problems: tuple[Problem, ...]) -> str:
+        """Both parts at once, since each spends most of its time in a compiler."""
+        with ThreadPoolExecutor(1) as beside:
+            checked = beside.submit(self._check, candidate, problems[0] if problems else self._reduced)
+            for place, problem in enumerate(problems):
+                wrong = self._verify(candidate, problem, place)
+                if wrong:
+                    return f"{wrong} (on {problem})"
+            return checked.result()
+
+    @property
+    def _reduced(self) -> Problem:
+        """What the emulator executes for the problem searched, which may be far too long for it."""
+        return self._task.op.emulated(self._task.problem)
 
     def _problems(self, candidate: Candidate) -> Iterator[Problem]:
         """Those that the family computes with this configuration."""
@@ -101,10 +122,10 @@ class Examiner:
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD) if problem != self._task.executed else (None,):
+        for placement in (None, ODD) if problem != self._reduced else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
-            except TracerKilled:
+            except (TracerKilled, TracerTimeout):  # no verdict: its kernels ended where they were timed
                 raise
             except LaunchError as error:
                 return str(error)
