@@ -29,6 +29,7 @@ from autotune.core.errors import AutotuneError
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.devices.protocol import TimingBudget
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
 from autotune.gpus.spec import DeviceSpec
@@ -42,6 +43,7 @@ JUMP = 1.3
 _LAUNCH_MS = 8e-3  # of one kernel, or several: below it no difference counts
 _TILE = 64
 _PEAK_SHARE = 0.5
+_BUDGET = TimingBudget(min_repeats=3, max_repeats=20, max_seconds=0.02, warmup=1)
 
 LENGTHS = (
     1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 77, 96, 97, 127, 128, 129, 160, 191, 192,
@@ -227,32 +229,29 @@ def estimated(found: Best) -> float | None:
 
 
 def gpu_timer() -> Timer:
-    """Times look-ups on the GPU, on tensors of zeros, which take as long as others. Builds serve many problems, since
-    lengths and counts are arguments of kernels."""
-    import torch
+    """Times look-ups on the first GPU; builds serve many problems, as lengths and counts are arguments of kernels."""
+    from autotune.bench.ours import Ours
+    from autotune.bench.torch_lab import open_lab
+    from autotune.devices.driver import cuda_driver
 
-    from autotune.devices.cuda import CudaDevice
-    from autotune.devices.protocol import TimingBudget
-    from benchmarks.ours import our_call
-    from benchmarks.peers import time_call
-
-    device = CudaDevice(0)
-    budget = TimingBudget(min_repeats=3, max_repeats=20, max_seconds=0.02, warmup=1)
-
-    def zeros(tensor: TensorSpec) -> Any:
-        storage = torch.zeros(tensor.extent, dtype=torch_dtype(torch, tensor.dtype), device="cuda")
-        return storage.as_strided(tensor.shape, tensor.strides, tensor.offset)
+    lab, driver = open_lab("cuda"), cuda_driver()
 
     def timer(found: Best) -> float:
-        specs = get_op(found.problem.op).tensors(found.problem)
-        tensors = {tensor.name: zeros(tensor) for tensor in specs}
-        with our_call(device, found, tensors) as (call, _):
-            call()
-            ms = time_call(call, budget).median_ms
-        torch.cuda.empty_cache()
-        return ms
+        with lab.emptied():
+            ours = Ours(lab.torch, lambda _: found, driver, lab.index, in_place=True)
+            given = {
+                tensor.name: _zeros(lab.torch, tensor) for tensor in get_op(found.problem.op).tensors(found.problem)
+            }
+            kernel = ours.kernel(found.problem)
+            return lab.kernel(lambda: kernel(**given), _BUDGET).median_ms
 
     return timer
+
+
+def _zeros(torch: Any, tensor: TensorSpec) -> Any:
+    """As long in time as any other values."""
+    storage = torch.zeros(tensor.extent, dtype=torch_dtype(torch, tensor.dtype), device="cuda")
+    return storage.as_strided(tensor.shape, tensor.strides, tensor.offset)
 
 
 def rows_in(report: Path) -> list[dict[str, Any]]:

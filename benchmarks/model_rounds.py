@@ -1,36 +1,48 @@
-"""Several of our configurations and PyTorch's backends on the same tensors, timed in turns on a GPU."""
+"""Several of our configurations and the peers on the same tensors, timed in turns on a GPU."""
 
 import statistics
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from autotune.answers.best import Best
-from autotune.core.errors import AutotuneError
+from autotune.bench.compare import BUDGET, reason_of
+from autotune.bench.contender import Call, Contender, named_outputs
+from autotune.bench.exact import difference
+from autotune.bench.ours import Ours, look_up
+from autotune.bench.peers import chosen_peers
+from autotune.bench.rounds import Timed, interleaved
+from autotune.bench.torch_lab import TorchLab, open_lab
+from autotune.bench.torch_timing import Tensors, versions
 from autotune.core.problem import Problem
-from autotune.devices.cuda import CudaDevice
-from benchmarks.against_peers import inputs_of, timed_rounds
-from benchmarks.ours import our_call, outputs_of
-from benchmarks.peers import Call, Tensors, difference, peer_call, versions, wanted
+from autotune.devices.driver import Driver, cuda_driver
 
-_OUTPUTS = {"forward": ("out",), "backward": ("dq", "dk", "dv")}
+PEERS = "flash,cudnn,efficient,flash4"
+ROUNDS = 3
+HOPELESS = 4.0
+"""Who took this many times the fastest one's time in the first round is timed in no other one."""
 
 
 @dataclass
 class GpuRounds:
-    """Times on the GPU with this index. Each of our calls has a device object of its own: they hold workspaces."""
+    """Times in a lab; `db` is the database in which the forward kernel is looked up that makes what backward needs."""
 
-    index: int = 0
+    lab: TorchLab
+    driver: Driver
     db: str | None = None
-    """Database in which the forward kernel is looked up that makes what backward needs."""
-    _devices: list[CudaDevice] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, db: str | None = None) -> "GpuRounds":
+        """On the first GPU.
+
+        Raises:
+            DeviceMissing: there is none, or no PyTorch.
+        """
+        return cls(open_lab("cuda"), cuda_driver(), db)
 
     def environment(self) -> dict[str, str]:
         """What is measured with."""
-        return {**self._device(0).environment(), **versions()}
+        return {**self.lab.environment(), **versions(self.lab.torch)}
 
     def __call__(self, problem: Problem, ours: Mapping[str, Best]) -> dict[str, Any]:
         """Medians by name, of `ours` and of every peer that takes the problem, why others do not, and for each of ours
@@ -38,63 +50,67 @@ class GpuRounds:
 
         Of equal configurations one is timed, and its time stands for all.
         """
-        tensors = Tensors.of(problem)
-        inputs = inputs_of(self._device(0), problem, tensors, self.db)
-        calls, refused = self._peers(problem, tensors)
-        apart: dict[str, float | None] = {}
-        first: dict[str, str] = {}
-        with ExitStack() as stack:
-            timed: dict[str, Call] = {}
-            for number, (name, found) in enumerate(ours.items(), start=1):
-                same = first.setdefault(found.candidate.key, name)
-                if same != name:
-                    continue
-                try:
-                    call, outputs = stack.enter_context(
-                        our_call(self._device(number), found, {**inputs, **outputs_of(found)})
-                    )
-                    call()
-                    torch.cuda.synchronize()
-                    apart[name] = _apart(problem, outputs, calls)
-                except AutotuneError as error:
-                    refused[name] = str(error).splitlines()[0][:200]
-                else:
-                    timed[name] = call
-            rounds = timed_rounds({**timed, **calls})
-        ms = {name: statistics.median(times) for name, times in rounds.items()}
+        with self.lab.emptied():
+            return self._measured(problem, ours)
+
+    def _measured(self, problem: Problem, ours: Mapping[str, Best]) -> dict[str, Any]:
+        tensors, refused = self.lab.tensors(problem), dict[str, str]()
+        peers = self._running(problem, tensors, chosen_peers(PEERS), refused)
+        first: dict[str, str] = {}  # of each configuration, which of ours it is timed as
+        for name, found in ours.items():
+            first.setdefault(found.candidate.key, name)
+        mine = [self._ours(name, ours[name], problem) for name in first.values()]
+        running = {**self._running(problem, tensors, mine, refused), **peers}
+        reference = next(iter(peers.values()), None)
+        apart = {one.name: self._apart(problem, running[one.name][1], reference) for one in mine if one.name in running}
+
+        def measure(name: str) -> Timed:
+            contender, call = running[name]
+            with contender.within():
+                return Timed(self.lab.kernel(call, BUDGET))
+
+        times = interleaved(list(running), measure, ROUNDS, HOPELESS, list(ours))
+        rounds = {name: [timed.kernel.median_ms for timed in of_name] for name, of_name in times.items()}
+        ms = {name: statistics.median(of_name) for name, of_name in rounds.items()}
         ms |= {name: ms[first[f.candidate.key]] for name, f in ours.items() if first[f.candidate.key] in ms}
-        torch.cuda.empty_cache()
         return {"ms": ms, "rounds": rounds, "refused": refused, "difference": apart}
 
-    def _device(self, number: int) -> CudaDevice:
-        while len(self._devices) <= number:
-            self._devices.append(CudaDevice(self.index))
-        return self._devices[number]
+    def _ours(self, name: str, found: Best, problem: Problem) -> Ours:
+        """One of our configurations as a contender; other problems are looked up."""
+        look = look_up(self.lab.spec, self.db)
+        one = Ours(
+            self.lab.torch, lambda asked: found if asked == problem else look(asked), self.driver, self.lab.index,
+            in_place=True,
+        )  # fmt: skip
+        one.name = name
+        return one
 
-    @staticmethod
-    def _peers(problem: Problem, tensors: Tensors) -> tuple[dict[str, Call], dict[str, str]]:
-        """Those that run the problem, and why the others do not."""
-        names = [name for name in wanted(problem) if name != "math"]
-        if problem["causal"] and problem["T"] != problem["T_kv"]:
-            return {}, dict.fromkeys(names, "PyTorch aligns its causal mask with the first key")
-        calls: dict[str, Call] = {}
-        refused: dict[str, str] = {}
-        for name in names:
+    def _running(
+        self, problem: Problem, tensors: Tensors, contenders: Sequence[Contender], refused: dict[str, str]
+    ) -> dict[str, tuple[Contender, Call]]:
+        """Those that run the problem; why others refuse it, or are absent, goes into `refused`."""
+        running: dict[str, tuple[Contender, Call]] = {}
+        for contender in contenders:
+            why = contender.why_absent() or contender.why_not(problem)
+            if why is not None:
+                refused[contender.name] = why[:160]
+                continue
             try:
-                call = peer_call(problem, name, tensors)
-                call()
-                torch.cuda.synchronize()
-            except (RuntimeError, ImportError, TypeError) as error:
-                refused[name] = (str(error).splitlines() or [type(error).__name__])[0][:120]
+                with contender.within():
+                    call = contender.call(problem, tensors)
+                    call()
+                    self.lab.wait()
+            except Exception as error:  # noqa: BLE001 - whatever one raises, the others are still to be timed
+                refused[contender.name] = reason_of(error)
             else:
-                calls[name] = call
-        return calls, refused
+                running[contender.name] = contender, call
+        return running
 
-
-def _apart(problem: Problem, outputs: Callable[[], dict[str, torch.Tensor]], calls: Mapping[str, Call]) -> float | None:
-    """||ours - peer|| / ||peer||, the largest over the outputs; None where there is no peer."""
-    for call in calls.values():
-        result = call()
-        values = result if isinstance(result, tuple) else (result,)
-        return difference(outputs(), dict(zip(_OUTPUTS[problem.op], values, strict=True)))
-    return None
+    def _apart(self, problem: Problem, call: Call, reference: tuple[Contender, Call] | None) -> float | None:
+        """||ours - peer|| / ||peer||, the largest over the outputs; None where there is no peer."""
+        if reference is None:
+            return None
+        peer, other = reference
+        mine = named_outputs(problem, call())
+        with peer.within():
+            return difference(mine, named_outputs(problem, other()))

@@ -319,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         from benchmarks.model_rounds import GpuRounds  # imports PyTorch, while compilers work
 
-        rounds = GpuRounds(db=str(options.out / "forward.db"))
+        rounds = GpuRounds.open(str(options.out / "forward.db"))
         print(f"{len(problems)} problems, {len(problems) - len(left)} done; {rounds.environment()}", flush=True)
         tuner = Tuner(spec, CudaOpener(0), references, options.out, options.jobs)
         campaign = Campaign(problems, tuner, rounds, report, options.total, options.seconds, start)

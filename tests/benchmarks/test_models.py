@@ -11,14 +11,17 @@ import pytest
 
 from autotune.answers.best import Best
 from autotune.answers.lookup import best
+from autotune.bench.contender import Contender
 from autotune.core.errors import LaunchError
 from autotune.core.problem import Problem
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
-from benchmarks import models
+from benchmarks import model_rounds, models
 from benchmarks.model_problems import ModelProblem, has_value_size, model_problems, shard
+from benchmarks.model_rounds import GpuRounds
 from benchmarks.model_table import doubts, summary, table
 from benchmarks.models import Campaign, chosen_problems, newest, requests_of, rows_in
+from tests.bench.bench_doubles import FakeLab
 
 H200 = gpu("h200")
 KINDS = {"decode", "training", "images", "cross", "prompt", "encoder"}
@@ -198,3 +201,41 @@ def test_the_table_of_what_was_measured_is_printed(tmp_path: Path, capsys: pytes
     (tmp_path / "rows.jsonl").write_text(json.dumps(one) + "\n")
     assert models.main(["--out", str(tmp_path), "--table"]) == 0
     assert "look-up / search: geometric mean 2.000 of 1" in capsys.readouterr().out
+
+
+class Timed(Contender):
+    """Takes `ms`; gives its name as output, or raises."""
+
+    def __init__(self, lab: FakeLab, name: str, ms: float, why: str = "", raises: str = "") -> None:
+        self.name = self.title = name
+        self._lab, self._ms, self._why, self._raises = lab, ms, why, raises
+
+    def why_not(self, problem: Problem) -> str | None:
+        return self._why or None
+
+    def call(self, problem: Problem, tensors: Any) -> Any:
+        def call() -> dict[str, str]:
+            if self._raises:
+                raise RuntimeError(self._raises)
+            self._lab.ms, self._lab.last = self._ms, self.name
+            return {"out": self.name}
+
+        return call
+
+
+def test_rounds_time_each_configuration_once_and_every_peer_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = FakeLab()
+    peers = (Timed(lab, "flash", 1.5), Timed(lab, "cudnn", 0.9), Timed(lab, "efficient", 9.0, "HS=40 is too odd"))
+    monkeypatch.setattr(model_rounds, "chosen_peers", lambda _: (*peers, Timed(lab, "flash4", 1.0, raises="no\nmore")))
+    monkeypatch.setattr(model_rounds, "difference", lambda mine, other: (mine["out"], other["out"]))
+    times = {"look-up": 1.2, "quick": 1.1}
+    monkeypatch.setattr(GpuRounds, "_ours", lambda _, name, *__: Timed(lab, name, times[name]))
+    problem = get_op("forward").problem(HS=40)
+    found = best("forward", db="/nowhere/none.db", device=H200, HS=40)
+    other = replace(found, candidate=replace(found.candidate, template="another"))
+    row = GpuRounds(lab, None)(problem, {"look-up": found, "quick": other, "search": found})  # type: ignore[arg-type]
+    assert row["ms"] == {"look-up": 1.2, "quick": 1.1, "search": 1.2, "flash": 1.5, "cudnn": 0.9}
+    assert row["refused"] == {"efficient": "HS=40 is too odd", "flash4": "no"}
+    assert row["difference"] == {"look-up": ("look-up", "flash"), "quick": ("quick", "flash")}
+    assert lab.log == ["look-up", "quick", "flash", "cudnn"] * 3
+    assert lab.emptied_times == 1
