@@ -6,9 +6,9 @@
 
 Every problem is answered by a look-up alone. A sweep changes one thing: T from 1 to 20000 (powers of two, tiles ± 1,
 primes), B·NH from 1 to 100000, NH/NH_kv from 1 to 64, T_kv/T from 1/64 to 64. A problem's time over work is its time
-over that which it would take at the GPU's rates: a launch, and the longer of its operations, lengths rounded up to 64,
-at half the tensor cores' peak, and its bytes. Neighbours whose figures differ by more than 1.3 are a jump, unless
-fewer blocks of 64 rows than SMs explain it. Estimates are those that look-ups choose by (`autotune.estimate.fit`), so
+over that which it would take at the GPU's rates: a launch, and the longer of its bytes and its operations, at half the
+tensor cores' peak, in whole tiles of 64, 128 or 256 rows and whole waves of them. Neighbours whose figures differ by
+more than 1.3 are a jump. Estimates are those that look-ups choose by (`autotune.estimate.fit`), so
 they show where a choice is missing, not where a kernel is slow.
 """
 
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 JUMP = 1.3
 _LAUNCH_MS = 8e-3  # of one kernel, or several: below it no difference counts
-_TILE = 64
+_TILES = (64, 128, 256)
+_SPLIT_T, _SPLIT_KEYS = 1024, 256
 _PEAK_SHARE = 0.5
 _BUDGET = TimingBudget(min_repeats=3, max_repeats=20, max_seconds=0.02, warmup=1)
 
@@ -111,22 +112,26 @@ def _whole(about: int, divisor: int) -> int:
 
 
 def ideal_ms(problem: Problem, spec: DeviceSpec) -> float:
-    """What the problem's work takes at the GPU's rates."""
+    """What the problem's work takes at the GPU's rates, in whole tiles and whole waves of the best of three tiles."""
     op = get_op(problem.op)
-    ways = [{"BLOCK_M": _TILE, "BLOCK_N": _TILE, "PACK_HEADS": packed} for packed in (False, True)]
-    flops = min(op.tiled_flops(problem, way) for way in ways)
-    compute = flops / (_PEAK_SHARE * spec.tensor_tflops * 1e9) / filled(problem, spec)
-    return _LAUNCH_MS + max(compute, op.nbytes(problem) / (spec.bandwidth_gbs * 1e6))
+    flops = min(_tiled(problem, spec, rows, packed) for rows in _TILES for packed in (False, True))
+    return _LAUNCH_MS + max(
+        flops / (_PEAK_SHARE * spec.tensor_tflops * 1e9), op.nbytes(problem) / (spec.bandwidth_gbs * 1e6)
+    )
 
 
-def filled(problem: Problem, spec: DeviceSpec) -> float:
-    """The share of the SMs that blocks of 64 rows, or in the backward pass of 64 keys, can keep busy; splits of keys
-    among more blocks, as where queries are few, not counted."""
-    rows = problem.integer("T_kv" if problem.op == "backward" else "T")
-    heads = problem.integer("B") * problem.integer("NH_kv" if problem.op == "backward" else "NH")
-    if problem.op == "forward" and problem.integer("T_kv") >= 16 * _TILE:
-        return 1.0
-    return min(1.0, heads * -(-rows // _TILE) / spec.sm_count)
+def _tiled(problem: Problem, spec: DeviceSpec, rows: int, packed: bool) -> float:
+    """Operations that take as long when all SMs have them: blocks have `rows` queries, in the backward pass keys."""
+    B, NH, NH_kv, T, T_kv = (problem.integer(name) for name in ("B", "NH", "NH_kv", "T", "T_kv"))
+    backward = problem.op == "backward"
+    way = {"BLOCK_M": 64 if backward else rows, "BLOCK_N": rows if backward else 64, "PACK_HEADS": packed}
+    heads = NH_kv if packed or backward else NH
+    length = T_kv if backward else T * (NH // NH_kv) if packed else T
+    blocks = B * heads * -(-length // rows)
+    most = 0 if backward or T > _SPLIT_T else (T_kv // _SPLIT_KEYS).bit_length()
+    counts = [blocks << split for split in range(max(1, most))]  # where queries are few, keys are split among blocks
+    waves = min(-(-count // spec.sm_count) * spec.sm_count / count for count in counts)
+    return get_op(problem.op).tiled_flops(problem, way) * waves
 
 
 @dataclass(frozen=True)

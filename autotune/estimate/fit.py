@@ -96,8 +96,8 @@ def known_starts(
     space = Space(template, problem, spec)
     for config, start in islice(space.known_starts(), most):
         here = start is not None and start.device == spec.name
-        timed = (problem_of(start.problem), start.ms) if start is not None and here else (None, None)
-        yield Known(space.candidate(config), *timed, listed=start is not None), start
+        there, ms = (problem_of(start.problem), start.ms) if start is not None and here else (None, None)
+        yield Known(space.candidate(config), there, ms, listed=start is not None), start
 
 
 def by_promise(

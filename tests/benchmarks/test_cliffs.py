@@ -50,12 +50,23 @@ def test_sweeps_cover_what_they_say() -> None:
 
 
 def test_work_is_the_longer_of_operations_and_bytes() -> None:
-    long = FORWARD.problem(B=4, NH=16, T=4096, HS=128, causal=False)
+    long = FORWARD.problem(B=3, NH=11, T=4096, HS=128, causal=False)  # 33 heads of 16 tiles: four waves of 132
     assert ideal_ms(long, H200) == pytest.approx(8e-3 + FORWARD.flops(long) / (0.5 * H200.tensor_tflops * 1e9))
     step = FORWARD.problem(B=16, NH=32, NH_kv=8, T=1, T_kv=4096, HS=128, causal=False)
     assert ideal_ms(step, H200) == pytest.approx(8e-3 + FORWARD.nbytes(step) / (H200.bandwidth_gbs * 1e6))
-    one_more = FORWARD.problem(B=4, NH=16, T=4097, HS=128, causal=False)
-    assert 1.02 < ideal_ms(one_more, H200) / ideal_ms(long, H200) < 1.04  # 65 tiles a side in place of 64
+
+
+def test_work_comes_in_whole_tiles_and_waves() -> None:
+    def compute(**fields: Any) -> float:
+        return ideal_ms(FORWARD.problem(HS=128, causal=False, **fields), H200) - 8e-3
+
+    whole = compute(B=3, NH=11, T=4096)
+    tiles_of_64 = 17 * 132 / (33 * 65) * (65 * 64 / 4096) ** 2  # 33 heads of 65 tiles, in 17 waves
+    assert compute(B=3, NH=11, T=4097) / whole == pytest.approx(tiles_of_64)
+    assert compute(B=1, NH=34, T=4096) / whole == pytest.approx(17 / 16, rel=0.01)  # tiles of 64: 17 waves for 16
+    backward = get_op("backward").problem(B=2, NH=10, T=4096, T_kv=77, causal=False)
+    flops = get_op("backward").tiled_flops(backward, {"BLOCK_M": 64, "BLOCK_N": 64})  # 40 blocks for 132 SMs
+    assert ideal_ms(backward, H200) == pytest.approx(8e-3 + flops * 132 / 40 / (0.5 * H200.tensor_tflops * 1e9))
 
 
 def line(at: float, ms: float, sweep: str = "one") -> dict[str, Any]:

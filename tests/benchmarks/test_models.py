@@ -69,7 +69,8 @@ class FakeTuner:
     def look_up(self, problem: ModelProblem) -> tuple[Best, float]:
         if problem.name == self.fails:
             raise LaunchError("planted")
-        found = best(problem.problem.op, db="/nowhere/none.db", device=H200, **dict(problem.problem.fields))
+        asked: dict[str, Any] = problem.problem.fields
+        found = best(problem.problem.op, db="/nowhere/none.db", device=H200, **asked)
         searched = sum(name == problem.name for name, _ in self.asked)
         return replace(found, candidate=replace(found.candidate, template=f"after {searched}")), 2.5
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,8 @@ def contenders(problem: Problem, lines: list[Line]) -> Iterator[Known]:
         if template.why_unsupported(problem, SPEC) is None:
             space = Space(template, problem, SPEC)
             for config, start in space.known_starts():
-                timed = (None, None) if start is None else (problem_of(start.problem), start.ms)
-                yield Known(space.candidate(config), *timed, listed=start is not None)
+                there, ms = (None, None) if start is None else (problem_of(start.problem), start.ms)
+                yield Known(space.candidate(config), there, ms, listed=start is not None)
 
 
 def ranked(problem: Problem, lines: list[Line] | None = None) -> list[Expected]:
@@ -108,7 +109,8 @@ def test_a_step_of_decoding_keeps_every_sm_busy(B: int, NH_kv: int, T_kv: int, H
 def test_splits_of_keys_are_as_many_as_fill_the_gpu(
     fields: dict[str, int], family: str, values: dict[str, int]
 ) -> None:
-    problem = FORWARD.problem(**{"NH": 32, "T": 1, "HS": 128, "dtype": "fp16", "causal": False, **fields})
+    asked: dict[str, Any] = {"NH": 32, "T": 1, "HS": 128, "dtype": "fp16", "causal": False, **fields}
+    problem = FORWARD.problem(**asked)
     candidate = ranked(problem)[0].known.candidate
     assert (candidate.template, {name: candidate.config.get(name) for name in values}) == (family, values)
 
