@@ -17,12 +17,12 @@ from tests.kernels.attention_cases import SPEC, verdict
     [
         (
             "flash_mma",
-            {"B": 1, "NH": 4, "NH_kv": 1, "T": 1, "T_kv": 515},
+            {"B": 2, "NH": 4, "NH_kv": 1, "T": 1, "T_kv": 515},
             {"BLOCK_M": 16, "BLOCK_N": 32, "STAGES": 3, "SPLIT": 16, "PACK_HEADS": True},
         ),
         (
             "flash_wgmma",
-            {"B": 70, "NH": 8, "NH_kv": 2, "T": 1, "T_kv": 300},
+            {"B": 67, "NH": 4, "NH_kv": 2, "T": 1, "T_kv": 150},
             {"BLOCK_M": 64, "STAGES": 4, "PERSISTENT": True, "PACK_HEADS": True},
         ),
     ],
