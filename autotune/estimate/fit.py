@@ -124,30 +124,43 @@ def by_promise(
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
         doubt += _ANOTHER_RUN if known.listed else 0
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
+    medians: dict[str, float | None] = {}
     for known, here in untimed:
         template = templates[known.candidate.template]
         peak = (spec.tensor_tflops if template.front.tensor_cores else spec.fp32_tflops) * 1e9
         slowest = min(_UNKNOWN_SHARE * peak, *(rate for of_one in rates.values() for _, rate in of_one), math.inf)
-        nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
-        rate = median(rate for _, rate in nearest) if nearest else slowest
+        if template.name not in medians:
+            nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
+            medians[template.name] = median(rate for _, rate in nearest) if nearest else None
+        rate = medians[template.name] or slowest
         doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED)
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
 
 
+_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, float], ...]] = {}
+
+
 def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[tuple[float, float]]:
     """How far away a family's timed starts are, and their rates there; they need not be valid here."""
+    key = template.name, template.hash, spec
+    if key not in _START_RATES:
+        _START_RATES[key] = tuple(_timed_starts(template, spec))
     exact = get_op(problem.op).exact_fields
+    for there, rate in _START_RATES[key]:
+        other_size = sum(there[name] != problem[name] for name in exact if isinstance(problem[name], int))
+        yield math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
+
+
+def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, float]]:
     for start in template.starts:
-        if start.ms is None or start.device != spec.name:
-            continue
-        there = problem_of(start.problem)
-        candidate = make_candidate(template.name, template.hash, {**template.defaults, **dict(start.values)})
-        rate = _rate(template, Known(candidate, there, start.ms), spec)
-        if rate is not None:
-            other_size = sum(there[name] != problem[name] for name in exact if isinstance(problem[name], int))
-            yield math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
+        if start.ms is not None and start.device == spec.name:
+            config = {**template.defaults, **dict(start.values)}
+            known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
+            rate = _rate(template, known, spec)
+            if known.problem is not None and rate is not None:
+                yield known.problem, rate
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
