@@ -7,11 +7,14 @@ Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
 from collections.abc import Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
+from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.compilers.pool import BuildPool
 from autotune.core.candidate import Candidate
 from autotune.core.errors import BuildError, CompileError, LaunchError, TemplateError
 from autotune.core.outcome import Outcome
@@ -20,7 +23,7 @@ from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
 from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
-from autotune.emulator.building import build_emulator
+from autotune.emulator.building import EmulatorRequest, build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.traits import traits_of
@@ -49,7 +52,32 @@ class Examiner:
         self._task, self._cache = task, cache
         self._client = WorkerClient(CpuOpener(task.identity.spec))
         self._tracer = TracingProcess(LIMIT_S)
+        self._ahead = BuildPool(cache, 2)
+        self.expected: list[Future[Artifact]] = []  # builds that `expect` began
         self.skipped = ""
+
+    def expect(self, candidate: Candidate) -> None:
+        """Begin to build what this one's examination needs, which takes longer than the rest of it.
+
+        What was expected before and has not begun is dropped.
+        """
+        for build in self.expected:
+            build.cancel()
+        self.expected.clear()
+        problem = next(self._problems(candidate), self._reduced)
+        with suppress(TemplateError):
+            source = self._task.render(candidate, problem)
+            for request in (
+                EmulatorRequest(source),
+                EmulatorRequest(source, traced=True, arch=self._task.identity.spec.arch),
+            ):
+                build = self._ahead.submit(request)
+                build.add_done_callback(self._give_back)
+                self.expected.append(build)
+
+    def _give_back(self, build: Future[Artifact]) -> None:
+        if not build.cancelled() and build.exception() is None:
+            self._cache.give_back(build.result())
 
     def complaint(self, candidate: Candidate) -> str:
         """What is wrong with a candidate that is right on the problem searched; empty if nothing was found."""
@@ -70,7 +98,8 @@ class Examiner:
             return ""
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and drop what was expected."""
+        self._ahead.close()
         self._client.close()
         self._tracer.close()
 
@@ -140,6 +169,10 @@ def placements_of(place: int) -> tuple[Placement, ...]:
     On the first two one tensor after the other forbids vectors while all others allow them, on the third all do.
     """
     return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
+
+
+def nothing_expected(candidate: Candidate) -> None:
+    """For searches that have no core to spare, or build what is needed anyway."""
 
 
 def nothing_wrong(candidate: Candidate) -> str:  # noqa: ARG001 - an examination that is not made

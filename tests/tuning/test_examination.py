@@ -1,15 +1,19 @@
 """Winners are examined: on another problem and by the checker. What is wrong there was right where it was searched."""
 
 from collections.abc import Mapping
+from concurrent.futures import wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from autotune.compilers.cache import BuildCache
 from autotune.core.candidate import Candidate
 from autotune.core.errors import BuildError
 from autotune.core.outcome import Outcome
 from autotune.core.values import Value
 from autotune.devices.factory import CpuOpener
+from autotune.emulator import building
 from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
@@ -19,6 +23,7 @@ from autotune.store import open_store
 from autotune.store.records import StoredMeasurement
 from autotune.tuning import examination
 from autotune.tuning.choose import choose_subject
+from autotune.tuning.evaluation import Task
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
 from autotune.tuning.session import Options, search_one
@@ -146,3 +151,24 @@ def test_every_grouping_of_heads_has_second_problems(op: str, causal: bool) -> N
             fitting = [other for other in problems if Space(template, other, spec).why_not(config) is None]
             assert len(fitting) >= 3, (name, heads)
             assert len({(other["T"], other["T_kv"]) for other in fitting}) >= 3
+
+
+def test_what_a_leader_needs_is_built_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both binaries are in the cache when it is examined, whatever else led meanwhile."""
+    monkeypatch.setattr(examination, "_PASSED", set())
+    (tmp_path / "right.cu.j2").write_text(family())
+    subject = choose_subject("forward", [str(tmp_path / "right.cu.j2")], None)
+    (template,) = subject.templates
+    identity = CpuOpener(gpu("h200"), 2).open().identity
+    task = Task(
+        subject.op, subject.source, subject.problem(FIELDS), {template.name: template}, identity, {}, 0, 20.0
+    )  # fmt: skip
+    candidate = Candidate(template.name, template.hash, tuple(template.defaults.items()))
+    with closing(examination.Examiner(task, BuildCache(tmp_path / "cache"))) as examiner:
+        for _ in range(3):
+            examiner.expect(candidate)
+        wait(examiner.expected)
+        compiled = []
+        monkeypatch.setattr(building, "_compile", lambda *_: compiled.append(1))
+        assert examiner.complaint(candidate) == ""
+    assert (compiled, examiner.skipped) == ([], "")
