@@ -179,11 +179,17 @@ def _dress(axes: Any, name: str, lengths: Sequence[int]) -> None:
 def _cells(row: Row, entry: Entry) -> list[str]:
     speed, worst, call = row.speed(entry), entry.worst, entry.call
     return [
-        entry.title, format_ms(_median(entry)), _percent(entry.kernel), _rate(row.tflops(entry)),
-        "" if speed is None else f"{speed:.2f}", "" if call is None else f"{call.median:.1f}", _percent(call if len(entry.rounds) > 1 else None),
-        *(("", "") if worst is None else (f"{worst[1].relative:.1e}", f"{worst[1].largest:.1e}")),
+        entry.title,
+        format_ms(_median(entry)),
+        _percent(entry.kernel),
+        _rate(row.tflops(entry)),
+        "" if speed is None else f"{speed:.2f}",
+        "" if call is None else f"{call.median:.1f}",
+        _percent(call if len(entry.rounds) > 1 else None),
+        "" if worst is None else f"{worst[1].relative:.1e}",
+        "" if worst is None else f"{worst[1].largest:.1e}",
         _remark(entry),
-    ]  # fmt: skip
+    ]
 
 
 def _rate(tflops: float | None) -> str:
