@@ -20,7 +20,7 @@ from autotune.bench.exact import difference, error, exact  # noqa: E402
 from autotune.bench.measured import Became, Error  # noqa: E402
 from autotune.bench.ours import Ours, empty_outputs  # noqa: E402
 from autotune.bench.peers import PEERS  # noqa: E402
-from autotune.bench.peers.of_torch import backends  # noqa: E402
+from autotune.bench.peers.of_torch import SdpaPeer, backends  # noqa: E402
 from autotune.bench.torch_timing import Tensors, versions  # noqa: E402
 from autotune.cli.main import run  # noqa: E402
 from autotune.core.problem import Problem  # noqa: E402
@@ -95,7 +95,31 @@ def test_errors() -> None:
         assert error(torch.tensor([3.0, bad]), right) == Error(math.inf, math.inf)
     nothing = torch.zeros(2, dtype=torch.float64)
     assert error(torch.zeros(2), nothing) == Error(0.0, 0.0)
-    assert error(torch.ones(2), nothing) == Error(1.0, math.inf)
+    assert error(torch.full((2,), 0.5), nothing) == Error(0.5, 0.5)
+
+
+def test_gradients_of_a_single_key_are_nothing_but_rounding() -> None:
+    single = problem("backward", B=1, NH=2, T=3, T_kv=1, dtype="fp16", causal=False)
+    math_backend = backends(torch)[3]
+    row = compare(single, [math_backend], CpuLab(), rounds=1)
+    (entry,) = row.entries
+    assert entry.became is Became.OK, entry
+    assert entry.errors["dq"].relative < 1e-3
+    assert entry.errors["dv"].relative < 1e-3
+
+
+class TopLeft(SdpaPeer):
+    """Computes what PyTorch's causal mask says, whatever the problem."""
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+
+@pytest.mark.parametrize(("T", "T_kv", "became"), [(21, 37, Became.WRONG), (37, 21, Became.WRONG), (37, 37, Became.OK)])
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_another_mask_is_wrong(op: str, T: int, T_kv: int, became: Became) -> None:
+    row = compare(problem(op, B=1, NH=1, T=T, T_kv=T_kv), [TopLeft("math", "math", "MATH")], CpuLab(), rounds=1)
+    assert row.entries[0].became is became
 
 
 def test_the_difference_of_two_results() -> None:
