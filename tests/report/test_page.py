@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.main import run
 from autotune.answers.ncu_table import MARK
+from autotune.cli.main import run
 from autotune.core.words import format_ms
 from autotune.report.page.plots import ESTIMATED
 from autotune.store import open_store
@@ -318,7 +318,7 @@ def test_peers_stand_beside_our_winner(tmp_path: Path) -> None:
     assert "PyTorch cuDNN 0.8 17.5 0.002" in found.text
     assert "xFormers not installed" in found.text
     assert "hasty 0.1 17.5 0.002 WRONG out is off by 3" in found.text
-    assert "flash 4 no time" in found.text
+    assert "flash 4 17.5 0.002 no time" in found.text
     assert "op=forward T=512" in found.text
     (tmp_path / "peers.json").write_text(json.dumps({**PEERS, "environment": {"device": "NVIDIA A100"}}))
     elsewhere = report(hostile(tmp_path / "c.db"), *options)
