@@ -23,7 +23,8 @@ from autotune.core.words import printable
 from autotune.tuning.interrupt import end_as_ctrl_c
 
 COMMANDS = (
-    "search", "best", "bench", "check", "list", "show", "export", "report", "profile", "ladder", "replay", "db", "cache",
+    "search", "best", "bench", "check", "list", "show", "export", "report", "profile", "ladder", "replay", "db",
+    "cache",
 )  # fmt: skip
 """The commands, in the order in which they are shown."""
 

@@ -14,12 +14,22 @@ import pytest
 
 from autotune.answers.ncu_table import MARK
 from autotune.cli.main import run
+from autotune.core.measurement import Measurement, Timing
+from autotune.core.model_version import DRIVER
+from autotune.core.outcome import Outcome
 from autotune.core.words import format_ms
+from autotune.families.op_ref import load_own
+from autotune.families.render import render
+from autotune.families.space import Space
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
 from autotune.report.page.plots import ESTIMATED
 from autotune.store import open_store
 from autotune.store.records import StoredMeasurement
 from tests.answers.test_profiling import RAW
 from tests.report.databases import HACK, NAMES, TRIALS, hostile
+from tests.search_doubles import took
 
 pytest.importorskip("plotly")
 
@@ -150,9 +160,6 @@ def test_outcomes_slices_and_importances(page: Read, trials: list[StoredMeasurem
 
 
 def test_the_roofline_has_roofs_and_candidates(page: Read, trials: list[StoredMeasurement]) -> None:
-    from autotune.gpus.known import gpu
-    from autotune.ops.registry import get_op
-
     (figure,) = titled(page, "Roofline")
     spec, problem = gpu("h200"), trials[0].problem
     op = get_op(problem.op)
@@ -383,3 +390,27 @@ def test_a_missing_import_does_not_hide_others(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(builtins, "__import__", noted)
     assert run(["list", "winners", "--shipped", "--json"]) == 0
     assert not any(name.startswith(("plotly", "pygments")) for name in seen)
+
+
+def test_a_family_of_ones_own(tmp_path: Path) -> None:
+    """Its source and its roofline are there where the file is named, and not otherwise."""
+    template = Path(__file__).parents[2] / "examples" / "softmax" / "softmax.cu.j2"
+    own, identity = load_own(template, "softmax_reference:row_softmax"), DeviceIdentity("cpu", gpu("h200"))
+    problem = get_op("row_softmax").problem(rows=64, cols=64)
+    space = Space(own, problem, identity.spec)
+    candidate = space.candidate(space.default())
+    source = render(own, problem, candidate.config, identity.spec)
+    with open_store(tmp_path / "own.db") as store:
+        timing = Timing("estimated", 0.5, 0.5, 0.5, 0.5, 0, "a model")
+        environment = {"driver": DRIVER}
+        measurement = Measurement(Outcome.OK, "", timing, took(0.5).verification, environment=environment)
+        store.record(identity, problem, candidate, source.hash, measurement)
+    options = ["--no-examine", "--template", str(template), "--reference", "softmax_reference:row_softmax"]
+    found = report(tmp_path / "own.db", *options)
+    assert "constexpr int THREADS = 128;" in found.text.replace(" ;", ";")
+    (figure,) = titled(found, "Roofline")
+    rate = get_op("row_softmax").flops(problem) / 0.5e9
+    assert figure["data"][3]["y"] == [pytest.approx(rate)]
+    other = report(tmp_path / "own.db", "--no-examine")
+    assert "is a file of your own, which --template names" in other.text
+    assert other.tags["pre"] == 0

@@ -174,22 +174,25 @@ def _shown_part(at: int, part: Part) -> dict[str, Any]:
         "counts": _counts(section), "winner": _winner(part), "kernels": _kernels(section),
         "searches": _searches(section), "failures": _failures(section),
         "plots": [_drawn(at, plot) for plot in (plots.history(section), plots.outcomes(section))],
-        "importances": [
-            _drawn(at, plots.importances(section, family, found), family)
-            for family, found in important if not isinstance(found, str)
-        ],
-        "unimportant": [said for _, said in important if isinstance(said, str)],
         "families": [_drawn(at, plot) for plot in (plots.family_times(section),) if plot],
-        "slices": [
-            (family, [_drawn(at, plot, family) for plot in plots.slices(section, family)])
-            for family in section.families
-        ],
+        "unimportant": [said for _, said in important if isinstance(said, str)],
+        "parameters": [(family, list(_parameters(at, section, family, found))) for family, found in important],
         "roofline": None if isinstance(roof, str) else _drawn(at, roof),
         "no_roofline": roof if isinstance(roof, str) else "",
         "peers": _peers(list(part.peers), section, at), "checker": _checker(part.examined),
         "source": _coloured(part.source.code) if part.source.code else None, "no_source": part.source.why,
         "lines": part.source.code.count("\n"), "profiles": [_profile(profile) for profile in part.profiles],
     }  # fmt: skip
+
+
+def _parameters(
+    at: int, section: Section, family: str, found: Mapping[str, Mapping[str, float]] | str
+) -> Iterator[dict[str, Any]]:
+    """Of a family: its parameters' importances, and a slice of each."""
+    if not isinstance(found, str):
+        yield _drawn(at, plots.importances(section, family, found), family)
+    for plot in plots.slices(section, family):
+        yield _drawn(at, plot, family)
 
 
 def _drawn(at: int, plot: Plot, family: str = "") -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Plot:
         """Of `Plotly.newPlot`."""
         layout: dict[str, Any] = {
             "font": {"family": "system-ui, sans-serif", "size": 12, "color": _INK},
-            "margin": {"l": 52, "r": 14, "t": 26 if self.estimated else 10, "b": 44},
+            "margin": {"l": 52, "r": 14, "t": 28, "b": 44},
             "paper_bgcolor": "#ffffff", "plot_bgcolor": "#ffffff", "hovermode": "closest", "colorway": list(COLOURS),
             "legend": {
                 "orientation": "h", "x": 0, "xref": "container", "xanchor": "left", "y": 0, "yref": "container",
@@ -92,7 +92,7 @@ def category_axis(names: Sequence[str], **more: Any) -> dict[str, Any]:
 
 def time_axis(section: Section, **more: Any) -> dict[str, Any]:
     """Milliseconds, called estimated where they are."""
-    return axis(f"{'estimated ' if section.estimated else ''}ms (log)", type="log", **more)
+    return axis(f"{'estimated ' if section.estimated else ''}ms (log)", type="log", nticks=7, **more)
 
 
 @dataclass
@@ -224,6 +224,7 @@ def slices(section: Section, family: str) -> Iterator[Plot]:
         if len(values) < 2:
             continue
         points = _points(family, place, [shown(r.candidate.config[name]) for r in having], having)
+        points["text"] = [f"record {r.id}: {format_ms(r.measurement.ms)} ms" for r in having]  # in full in the history
         names = list(map(str, values))
         listed = category_axis(names, categoryorder="array", categoryarray=list(map(shown, names)))
         layout: dict[str, Any] = {"xaxis": listed, "yaxis": time_axis(section), "showlegend": False}

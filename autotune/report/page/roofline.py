@@ -44,8 +44,9 @@ def roofline(section: Section, examined: Mapping[Candidate, Estimate]) -> Plot |
     data += _examined(section, examined)
     xs = [x for trace in data for x in trace["x"]]
     peaks = {"tensor cores, 16 bits": spec.tensor_tflops, "fp32": spec.fp32_tflops}
-    ridge = max(peaks.values()) / bandwidth
-    left, right = min([*xs, ridge]) / _BEYOND, max([*xs, ridge]) * _BEYOND
+    ridges = [peak / bandwidth for peak in peaks.values() if peak]
+    ridge = max(ridges)
+    left, right = min([*xs, *ridges]) / _BEYOND, max([*xs, *ridges]) * _BEYOND
     roofs: list[dict[str, Any]] = []
     for (name, peak), dash in zip(peaks.items(), ("solid", "dash"), strict=True):
         if peak:
