@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          529f586f952850e2
+// hash:          0ebce3189dd9ab72
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_accumulators.cuh"
@@ -289,6 +289,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[BLOCK_N / 2], const Que
         multiply_small<SMALL, BLOCK_N>(s, q.big(from, step), q.small(from, step), advance(k, Keys::along_columns(step)),
                                        advance(k, Keys::BYTES + Keys::along_columns(step)), step == 0);
     if (round == Q_ROUNDS - 1) {
+        order_products<SMALL>();
 #pragma unroll
         for (int step = 0; step < K_STEPS; ++step)
             multiply_big<BLOCK_N>(s, q.big(from, step), advance(k, Keys::along_columns(step)));
@@ -326,6 +327,7 @@ __device__ __forceinline__ void multiply_values(float (&part)[PART / 2], const W
     for (int step = 0; step < V_STEPS; ++step)
         multiply_small<SMALL, PART>(part, p.big[step], p.small[step], advance(rows, Values::along_columns(step)),
                                     advance(rows, Values::BYTES + Values::along_columns(step)), step == 0);
+    order_products<SMALL>();
 #pragma unroll
     for (int step = 0; step < V_STEPS; ++step)
         multiply_big<PART>(part, p.big[step], advance(rows, Values::along_columns(step)));
