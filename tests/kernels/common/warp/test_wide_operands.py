@@ -1,4 +1,4 @@
-"""fp32 products of wgmma by sums of two numbers, against NumPy: A from registers and from shared memory, B in two tiles."""
+"""fp32 products of wgmma by sums of two numbers, against NumPy: A from registers or shared memory, B in two tiles."""
 
 from typing import Any
 
