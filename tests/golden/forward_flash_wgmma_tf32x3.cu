@@ -1,8 +1,8 @@
 // autotune: forward/flash_wgmma_tf32x3: tiled attention of fp32 on Hopper's tensor cores (wgmma), each product as three (3xTF32); K and V are split once, in a kernel of its own
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
-// configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=0
+// configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=4
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0ebce3189dd9ab72
+// hash:          b84e2143ab8266f0
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_accumulators.cuh"
@@ -43,7 +43,7 @@ constexpr int Q_ROUNDS = 1;        // in which small parts of Q are computed ane
 constexpr int PARTS = 1;           // in which P V is computed, columns of O
 constexpr bool OVERLAP = false;     // a tile's scores are issued before P V of the one before
 constexpr bool PING_PONG = false;   // warp groups take turns: one's products beside the others' softmax
-constexpr int HEADS_AT_ONCE = 0;   // whose tiles follow one another, to find keys in L2; 0: all
+constexpr int HEADS_AT_ONCE = 4;   // whose tiles follow one another, to find keys in L2; 0: all
 
 constexpr int WARP_GROUPS = BLOCK_M / 64;  // of consumers
 constexpr int CONSUMERS = 2 * BLOCK_M;     // threads
