@@ -97,16 +97,16 @@ def distributions_of(records: Sequence[StoredMeasurement], families: Iterable[st
     for record in records:
         name = record.candidate.template
         values[TEMPLATE][name] = None
-        for parameter, value in record.candidate.values:
-            values.setdefault(f"{name}.{parameter}", {})[value] = None
+        for own, value in record.candidate.values:
+            values.setdefault(f"{name}.{own}", {})[value] = None
     return {
         name: CategoricalDistribution(list(found) if name in listed else sorted(found, key=_order))
         for name, found in values.items()
     }
 
 
-def _order(value: Value) -> tuple[bool, float, str]:
-    return (True, 0.0, value) if isinstance(value, str) else (False, float(value), "")
+def _order(value: Value | None) -> tuple[bool, float, str]:
+    return (True, 0.0, str(value)) if isinstance(value, str) or value is None else (False, float(value), "")
 
 
 def trial_of(record: StoredMeasurement, distributions: Distributions, number: int = 0) -> FrozenTrial:
@@ -190,8 +190,8 @@ def _marked(record: StoredMeasurement, trial: FrozenTrial) -> FrozenTrial:
 
 def _open(target: str, store: Store) -> BaseStorage:
     if "://" in target:
-        path = target.removeprefix("sqlite:///").partition("?")[0]
-        if target.startswith("sqlite:") and path and Path(path).resolve() == Path(store.location).resolve():
+        file = target.removeprefix("sqlite:///").partition("?")[0]
+        if target.startswith("sqlite:") and file and Path(file).resolve() == Path(store.location).resolve():
             raise UsageError(f"{target} is the database of the searches itself: mirror them into another file")
         try:
             return RDBStorage(target)

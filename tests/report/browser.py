@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,15 @@ from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 MISSING = "no Chromium is installed (Debian: apt-get install chromium; or name one with AUTOTUNE_TEST_BROWSER)"
+
+_WIRE = """import os, sys
+for number, given in enumerate(sys.argv[1:3]):
+    os.dup2(int(given), 13 + number)
+for number in (3, 4):
+    os.dup2(10 + number, number)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""The protocol's pipes are the descriptors 3 and 4."""
 
 
 def program() -> str | None:
@@ -102,8 +112,7 @@ def browser(name: str, profile: Path) -> Iterator[Browser]:
         "--disable-background-networking", "--disable-component-update",
     ]  # fmt: skip
 
-    # The protocol's pipes are the descriptors 3 and 4; a shell puts them there.
-    wired = ["/bin/sh", "-c", f'exec 3<&{from_us} 4>&{to_us}; exec "$0" "$@"', *command]
+    wired = [sys.executable, "-c", _WIRE, str(from_us), str(to_us), *command]
     process = subprocess.Popen(wired, pass_fds=(from_us, to_us), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(from_us)
     os.close(to_us)
