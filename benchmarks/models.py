@@ -60,7 +60,7 @@ LOOK_UP, QUICK, SEARCH = "look-up", "quick", "search"
 
 _LEAST_SEARCH_S = 2.0
 _ELSE_S = 8.0  # what a problem takes beside its search, until it is known better
-_WARMING = 6  # builds at a time for problems to come
+_WARMING = 0.6  # of the cores build for problems to come
 
 
 class Rounds(Protocol):
@@ -229,7 +229,8 @@ def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def warmed(problems: Sequence[ModelProblem], spec: DeviceSpec, folder: Path, *, quick: bool) -> Iterator[None]:
     """Begin to build, a few at a time, what look-ups answer and, with `quick`, what quick tuning will ask for."""
     stop = threading.Event()
-    with BuildPool(BuildCache(), _WARMING) as pool:
+    jobs = max(2, int(_WARMING * (os.cpu_count() or 1)))
+    with BuildPool(BuildCache(), jobs) as pool:
         thread = threading.Thread(
             target=_submit, args=(problems, spec, folder / "ahead.db", quick, pool, stop), name="warm", daemon=True
         )

@@ -17,6 +17,7 @@ from autotune.ops.registry import get_op
 MOST_FLOPS = 5e12
 """Slices are computed as long as they need no more than this in float64, but for two, which always are."""
 
+_NOTHING = 1e-9  # a root mean square that is rounding in float64
 _SCORES = 1 << 25  # of a block of rows: a quarter of a GB in float64, and several such blocks at a time
 
 
@@ -69,12 +70,16 @@ def exact(torch: Any, problem: Problem, tensors: Tensors, most_flops: float = MO
 
 
 def error(got: Any, right: Any) -> Error:
-    """How far one output is from the exact one of the same shape; infinitely where any element is not finite."""
+    """How far one output is from the exact one of the same shape; infinitely where any element is not finite.
+
+    Where the exact output is 0 but for float64's rounding (gradients of scores that have one key), the relative error
+    is the root mean square of the absolute one: inputs are of size 1.
+    """
     apart = got.double() - right
     if not bool(apart.isfinite().all()):
         return Error(math.inf, math.inf)
-    norm, size = float(apart.norm()), float(right.norm())
-    return Error(float(apart.abs().max()), norm / size if size else math.inf if norm else 0.0)
+    size, elements = float(right.norm()), math.sqrt(right.numel())
+    return Error(float(apart.abs().max()), float(apart.norm()) / (size if size > _NOTHING * elements else elements))
 
 
 def difference(got: Mapping[str, Any], other: Mapping[str, Any]) -> float:

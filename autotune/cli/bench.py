@@ -1,5 +1,7 @@
 """`autotune bench`: ours beside others' attention, in one run on a GPU."""
 
+import contextlib
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +37,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Search as `search --quick` does where nothing is known of the very problem."),
+        typer.Option(
+            "--quick", help="Search as `search --quick` does where nothing is known of the very problem (extra: gpu)."
+        ),
     ] = False,
     full_precision: FullPrecisionOption = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=1000, help="In each, everybody is timed once.")] = 5,
@@ -73,8 +77,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     lab = open_lab(device, seed)
     if quick:
         _tune(problems, lab, db, full_precision=full_precision)
-    rows = _compared(problems, lab, peers, rounds, db, full_precision=full_precision)
-    return report(rows, len(problems), lab.environment(), versions_of(peers), plot, "json" * as_json or "csv" * as_csv)
+    with contextlib.redirect_stdout(sys.stderr):  # what peers print is no part of the table
+        rows = _compared(problems, lab, peers, rounds, db, full_precision=full_precision)
+        versions = versions_of(peers)
+    return report(rows, len(problems), lab.environment(), versions, plot, "json" * as_json or "csv" * as_csv)
 
 
 def report(

@@ -47,6 +47,7 @@ _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
 _NEXT_STEP_MS = 2e-3
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
+_ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
 _LISTED = 0.3  # a start for just such problems, never timed
@@ -121,6 +122,7 @@ def by_promise(
         rates.setdefault(template.name, []).append((away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
+        doubt += _ANOTHER_RUN if known.listed else 0
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
     for known, here in untimed:
         template = templates[known.candidate.template]

@@ -304,7 +304,9 @@ class Space:
 
     def mended(self, config: Config) -> dict[str, Value] | None:
         """The configuration if it is valid, else the same with one parameter at its default that makes it so, the last
-        parameters first, which say in which order blocks come; None where none does."""
+        parameters first, which say in which order blocks come; None where none does, or where a value is not listed."""
+        if not self.template.lists(config):
+            return None
         if self.why_not(config) is None:
             return dict(config)
         for name, default in reversed(self.template.defaults.items()):

@@ -154,8 +154,9 @@ def _line(axes: Any, title: str, at: int, rows: Sequence[Row]) -> None:
         down = [max(0.0, speed - low) for speed, low in zip(speeds, lows, strict=True)]
         up = [max(0.0, high - speed) for speed, high in zip(speeds, highs, strict=True)]
         axes.errorbar(
-            lengths, speeds, yerr=[down, up], label=title, marker=_MARKS[at % len(_MARKS)], markersize=6, capsize=2, elinewidth=1,
-            color=_COLOURS[at % len(_COLOURS)], linewidth=2.4 if title == OURS else 1.4, markeredgecolor="white",
+            lengths, speeds, yerr=[down, up], label=title, marker=_MARKS[at % len(_MARKS)], markersize=6, capsize=2,
+            color=_COLOURS[at % len(_COLOURS)], linewidth=2.4 if title == OURS else 1.4, elinewidth=1,
+            markeredgecolor="white",
         )  # fmt: skip
 
 
@@ -178,11 +179,17 @@ def _dress(axes: Any, name: str, lengths: Sequence[int]) -> None:
 def _cells(row: Row, entry: Entry) -> list[str]:
     speed, worst, call = row.speed(entry), entry.worst, entry.call
     return [
-        entry.title, format_ms(_median(entry)), _percent(entry.kernel), _rate(row.tflops(entry)),
-        "" if speed is None else f"{speed:.2f}", "" if call is None else f"{call.median:.1f}", _percent(call),
-        *(("", "") if worst is None else (f"{worst[1].relative:.1e}", f"{worst[1].largest:.1e}")),
+        entry.title,
+        format_ms(_median(entry)),
+        _percent(entry.kernel),
+        _rate(row.tflops(entry)),
+        "" if speed is None else f"{speed:.2f}",
+        "" if call is None else f"{call.median:.1f}",
+        _percent(call if len(entry.rounds) > 1 else None),
+        "" if worst is None else f"{worst[1].relative:.1e}",
+        "" if worst is None else f"{worst[1].largest:.1e}",
         _remark(entry),
-    ]  # fmt: skip
+    ]
 
 
 def _rate(tflops: float | None) -> str:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,7 @@ def test_what_is_said_around_it() -> None:
     single = [compare(FORWARD, contenders(lab), lab, 1)]
     assert list(bench.legend_lines(single))[-1] == "1 of 2 (batch, key head) slices were compared with float64"
     assert bench.table_columns(single) == list(bench.COLUMNS)
+    assert next(bench.table_rows(single))[5:7] == ["8.0", ""]  # of one round nobody knows the spread
     assert bench.progress_line(rows[0]) == "autotune 0.5, Cudnn 0.625, Flash 0.25 WRONG"
     assert bench.progress_line(compare(FORWARD, [Fake(lab, "autotune", takes="fp32")], lab)) == "nothing was timed"
 
@@ -154,6 +157,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> FakeLab:
 def compared(lab: FakeLab, most: int | None = None, **ours: Any) -> Any:
     def stand_in(problems: Any, given: Any, peers: Any, rounds: int, db: Any, *, full_precision: bool) -> list[Row]:
         assert given is lab
+        sys.stdout.write("what libraries print")
         mine, *_ = contenders(lab, **ours)
         return [compare(problem, [mine, *peers], lab, rounds) for problem in problems[:most]]
 
@@ -203,6 +207,20 @@ def test_the_command_prints_comma_separated_values(lab: FakeLab, capsys: pytest.
     assert (cudnn["over_ours"], cudnn["became"], cudnn["checked"], cudnn["slices"]) == ("1.25", "ok", "2", "2")
     assert (flash["became"], flash["relative_error.out"], flash["over_ours"]) == ("wrong", "0.5", "")
     assert (xformers["ms"], xformers["reason"]) == ("", "xformers is not installed")
+
+
+def test_errors_that_are_no_numbers_are_json(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+    registry.PEERS[0]._off = float("nan")  # type: ignore[attr-defined]
+    assert run([*SWEEP, "--json"]) == 0
+    wrong = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["rows"][0]["contenders"][1]
+    assert (wrong["became"], wrong["errors"]["out"]["relative"]) == ("wrong", {"$float": "inf"})
+
+
+def test_the_page_names_all_peers() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    names = re.search(r"`--against` \| Only these peers, comma-separated: (.*?) \[default", text)
+    assert names is not None
+    assert re.sub(r" \(.*\)", "", names[1]).split(", ") == [peer.name for peer in registry.PEERS]
 
 
 @pytest.mark.parametrize(

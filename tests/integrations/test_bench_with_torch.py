@@ -19,8 +19,10 @@ from autotune.bench.compare import compare  # noqa: E402
 from autotune.bench.exact import difference, error, exact  # noqa: E402
 from autotune.bench.measured import Became, Error  # noqa: E402
 from autotune.bench.ours import Ours, empty_outputs  # noqa: E402
-from autotune.bench.peers.of_torch import backends  # noqa: E402
+from autotune.bench.peers import PEERS  # noqa: E402
+from autotune.bench.peers.of_torch import SdpaPeer, backends  # noqa: E402
 from autotune.bench.torch_timing import Tensors, versions  # noqa: E402
+from autotune.cli.main import run  # noqa: E402
 from autotune.core.problem import Problem  # noqa: E402
 from autotune.gpus.known import gpu  # noqa: E402
 from autotune.ops.registry import get_op  # noqa: E402
@@ -93,7 +95,31 @@ def test_errors() -> None:
         assert error(torch.tensor([3.0, bad]), right) == Error(math.inf, math.inf)
     nothing = torch.zeros(2, dtype=torch.float64)
     assert error(torch.zeros(2), nothing) == Error(0.0, 0.0)
-    assert error(torch.ones(2), nothing) == Error(1.0, math.inf)
+    assert error(torch.full((2,), 0.5), nothing) == Error(0.5, 0.5)
+
+
+def test_gradients_of_a_single_key_are_nothing_but_rounding() -> None:
+    single = problem("backward", B=1, NH=2, T=3, T_kv=1, dtype="fp16", causal=False)
+    math_backend = backends(torch)[3]
+    row = compare(single, [math_backend], CpuLab(), rounds=1)
+    (entry,) = row.entries
+    assert entry.became is Became.OK, entry
+    assert entry.errors["dq"].relative < 1e-3
+    assert entry.errors["dv"].relative < 1e-3
+
+
+class TopLeft(SdpaPeer):
+    """Computes what PyTorch's causal mask says, whatever the problem."""
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+
+@pytest.mark.parametrize(("T", "T_kv", "became"), [(21, 37, Became.WRONG), (37, 21, Became.WRONG), (37, 37, Became.OK)])
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_another_mask_is_wrong(op: str, T: int, T_kv: int, became: Became) -> None:
+    row = compare(problem(op, B=1, NH=1, T=T, T_kv=T_kv), [TopLeft("math", "math", "MATH")], CpuLab(), rounds=1)
+    assert row.entries[0].became is became
 
 
 def test_the_difference_of_two_results() -> None:
@@ -105,7 +131,7 @@ def test_the_difference_of_two_results() -> None:
 class CpuLab(FakeLab):
     """PyTorch's tensors in the host's memory; times are made up."""
 
-    spec, index = gpu("h200"), 0
+    spec, index, torch = gpu("h200"), 0, torch
 
     def tensors(self, problem: Problem) -> Tensors:
         return Tensors.of(torch, problem, 1, "cpu")
@@ -194,6 +220,51 @@ def test_tensors_are_laid_out_as_asked() -> None:
     np.testing.assert_array_equal(
         again.q.numpy(), Tensors.of(torch, problem("forward", B=1, NH=2, T=5), 0, "cpu").q.numpy()
     )
+
+
+def test_the_command_compares(
+    driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from autotune.bench import ours, torch_lab
+    from autotune.devices import driver as drivers
+
+    def looked_up(spec: Any, db: str | None, *, full_precision: bool) -> Any:
+        assert (spec.name, db, full_precision) == ("h200", str(tmp_path / "mine.db"), True)
+        return look
+
+    built: list[Problem] = []
+
+    def build_all(problems: list[Problem], looks: Any) -> int:
+        assert looks is look
+        built.extend(problems)
+        return len(built)
+
+    for home, name, double in (
+        (torch_lab, "open_lab", lambda device, seed: CpuLab()), (ours, "Ours", EmulatedOurs),
+        (drivers, "cuda_driver", lambda: driver), (ours, "look_up", looked_up),
+        (ours, "build_all", build_all),
+    ):  # fmt: skip
+        monkeypatch.setattr(home, name, double)
+    sizes = ["--B", "1", "--NH", "2", "--NH-kv", "1", "--T", "40,24", "--HS", "32", "--dtype", "fp32"]
+    options = ["--rounds", "2", "--db", str(tmp_path / "mine.db"), "--full-precision", "--json"]
+    assert run(["bench", "--op", "backward", *sizes, *options]) == 0
+    printed = capsys.readouterr()
+    data = json.loads(printed.out)
+    assert [(problem.op, problem["T"]) for problem in built] == [
+        ("backward", 40), ("backward", 24), ("forward", 40), ("forward", 24),
+    ]  # fmt: skip
+    assert [row["problem"]["T"] for row in data["rows"]] == [40, 24]
+    assert data["versions"]["torch"] == torch.__version__
+    for row in data["rows"]:
+        found = {one["name"]: one for one in row["contenders"]}
+        assert [*found] == ["autotune", *(peer.name for peer in PEERS)]
+        assert (found["autotune"]["became"], found["math"]["became"]) == ("ok", "ok")
+        assert found["autotune"]["template"] == "flash_simt"
+        assert found["flash4"]["became"] in {"absent", "unsupported"}
+        assert len(found["math"]["rounds"]) == 2
+    lines = printed.err.splitlines()
+    assert lines[0] == "4 kernels are built; 2 problems, 2 rounds, on NVIDIA H200"
+    assert [line.partition(" ")[0] for line in lines[1:]] == ["1/2", "2/2"]
 
 
 # --- the benchmarks, which are made of the same parts

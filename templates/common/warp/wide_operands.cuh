@@ -96,6 +96,14 @@ __device__ __forceinline__ void multiply_small(float (&d)[N / 2], const Big& a_b
     }
 }
 
+/// Between small products and large ones that add to the same sums: wgmmas of one shape are in order by themselves, those
+/// of 16 bits have another.
+template <SmallParts SMALL>
+__device__ __forceinline__ void order_products()
+{
+    if constexpr (SMALL == SmallParts::BF16) wgmma_fence();
+}
+
 /// d += A B: the large product of 8 of the depth.
 template <int N, class Big>
 __device__ __forceinline__ void multiply_big(float (&d)[N / 2], const Big& a_big, uint64_t b_big)

@@ -1,4 +1,4 @@
-"""The online softmax of fp32 scores in wgmma's accumulators: weights, sums and log-sum-exps of rows that come in pieces."""
+"""The online softmax of fp32 scores in wgmma's accumulators: weights and log-sum-exps of rows that come in pieces."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""fp32 products of wgmma by sums of two numbers, against NumPy: A from registers and from shared memory, B in two tiles."""
+"""fp32 products of wgmma by sums of two numbers, against NumPy: A from registers or shared memory, B in two tiles."""
 
 from typing import Any
 
@@ -46,18 +46,19 @@ extern "C" __global__ void __launch_bounds__(128) test(const float* a, const flo
     __syncthreads();
     float x[12], y[12];
     for (int i = 0; i < 12; ++i) x[i] = y[i] = 1.0f;
-    const uint64_t from = A::rows_by_k(a_tile), to = B::rows_by_k(b_tile);
+    const uint64_t from = settled(A::rows_by_k(a_tile)), to = settled(B::rows_by_k(b_tile));
     wgmma_fence(x, y, big, small);
     for (int step = 0; step < DEPTH / 8; ++step) {
-        const uint64_t b_big = wgmma_advance(to, B::along_columns(step));
-        const uint64_t a_big = wgmma_advance(from, A::along_columns(step));
-        multiply_small<SMALL, 24>(x, big[step], small[step], b_big, wgmma_advance(b_big, B::BYTES), step == 0);
-        multiply_small<SMALL, 24>(y, a_big, wgmma_advance(a_big, A::BYTES), b_big, wgmma_advance(b_big, B::BYTES), false);
+        const uint64_t b_big = advance(to, B::along_columns(step));
+        const uint64_t a_big = advance(from, A::along_columns(step));
+        multiply_small<SMALL, 24>(x, big[step], small[step], b_big, advance(b_big, B::BYTES), step == 0);
+        multiply_small<SMALL, 24>(y, a_big, advance(a_big, A::BYTES), b_big, advance(b_big, B::BYTES), false);
     }
+    order_products<SMALL>();
     for (int step = 0; step < DEPTH / 8; ++step) {
-        const uint64_t b_big = wgmma_advance(to, B::along_columns(step));
+        const uint64_t b_big = advance(to, B::along_columns(step));
         multiply_big<24>(x, big[step], b_big);
-        multiply_big<24>(y, wgmma_advance(from, A::along_columns(step)), b_big);
+        multiply_big<24>(y, advance(from, A::along_columns(step)), b_big);
     }
     wgmma_commit();
     wgmma_wait<0>(x, y);
