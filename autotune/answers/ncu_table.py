@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.errors import UsageError
-from autotune.core.words import printable
+from autotune.core.words import format_bytes, printable
 
 MARK = "==AUTOTUNE== "
 """Begins the line that tells, as JSON, what was profiled: `autotune profile` writes it before ncu's table."""
@@ -53,6 +53,11 @@ class Metric:
     number: float | None
 
     def __str__(self) -> str:
+        """For people: times in µs, bytes with their usual units."""
+        if self.number is not None and self.unit in {"ns", "nsecond"}:
+            return f"{self.number / 1e3:.4g} µs"
+        if self.number is not None and self.unit == "byte":
+            return format_bytes(self.number)
         number = (
             self.text if self.number is None else f"{self.number:.4g}" if self.number < 1e6 else f"{self.number:.3e}"
         )

@@ -49,7 +49,7 @@ def test_the_raw_page_is_read() -> None:
         "time": 3456.0, "DRAM bytes": 1234567.0, "achieved occupancy": 48.25, "registers": 64.0,
     }  # fmt: skip
     assert [str(first.figures()[name]) for name in ("time", "achieved occupancy", "registers")] == [
-        "3456 ns", "48.25 %", "64",
+        "3.456 µs", "48.25 %", "64",
     ]  # fmt: skip
     assert first.metrics["smsp__inst_executed.sum"].number == 12000.0
     assert (second.metrics["smsp__inst_executed.sum"].number, str(second.figures()["achieved occupancy"])) == (
@@ -128,6 +128,23 @@ def test_what_is_profiled_is_what_was_looked_up() -> None:
     assert [name for name, _ in driver.launched] == [step.kernel for step in kernel.best.plan.launches]
 
 
+@pytest.mark.usefixtures("h200")
+def test_a_kernel_of_ones_own_is_profiled_without_its_reference() -> None:
+    path, driver = Path(__file__).parents[2] / "examples" / "softmax" / "softmax.cu.j2", EmulatedDriver()
+    found = autotune.best(
+        template=path,
+        reference="softmax_reference:row_softmax",
+        device="h200",
+        db="/nonexistent/none.db",
+        rows=3,
+        cols=40,
+    )
+    task = ProfileTask.read(task_of(found, 0).text())
+    assert (task.file, task.reference) == (str(path), None)
+    kernel = emulated(kernel_of(task, driver), driver)  # type: ignore[arg-type]
+    np.testing.assert_allclose(launch(kernel)["y"].sum(axis=1), np.ones(3), atol=1e-5)
+
+
 def fake_ncu(folder: Path, printed: str, code: int = 0) -> Path:
     path = folder / "ncu"
     (folder / "printed.txt").write_text(printed)
@@ -145,7 +162,7 @@ def test_the_command_is_run_and_its_table_kept(tmp_path: Path, capsys: pytest.Ca
     ncu, output = fake_ncu(tmp_path, RAW), tmp_path / "counters.csv"
     assert run(["profile", *OPTIONS, "--device", "cuda", "--ncu", str(ncu), "-o", str(output)]) == 0
     said = capsys.readouterr().out
-    assert "3456 ns" in said
+    assert "3.456 µs" in said
     assert f"next: autotune report --ncu {output}" in said
     found = autotune.best("softmax", device="h200", db="/nonexistent/none.db", **FIELDS)
     assert json.loads((tmp_path / "asked.json").read_text()) == ncu_command(task_of(found, 0), "", "detailed")[1:]

@@ -14,6 +14,7 @@ import pytest
 
 from autotune.answers.ncu_table import MARK
 from autotune.cli.main import run
+from autotune.core.candidate import make_candidate
 from autotune.core.measurement import Measurement, Timing
 from autotune.core.model_version import DRIVER
 from autotune.core.outcome import Outcome
@@ -40,7 +41,7 @@ ALLOWED = {
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "name", "content", "http-equiv", "class", "id", "style", "href", "type", "data-for", "tabindex",
-    "open",
+    "open", "role", "aria-label",
 }  # fmt: skip
 
 
@@ -374,7 +375,7 @@ def test_counters_stand_at_their_problem(tmp_path: Path) -> None:
     found = report(database, "--no-examine", "--ncu", str(tmp_path / "ours.csv"), "--ncu", str(tmp_path / "theirs.csv"))
     first, second = found.text.split("Nsight Compute")[1:]
     assert first.startswith(f" {NAMES['family']} {key} kernel time DRAM bytes achieved occupancy registers")
-    assert "row_softmax 3456 ns 1.235e+06 byte 48.25 % 64" in first
+    assert "row_softmax 3.456 µs 1.18 MiB 48.25 % 64" in first
     assert second.startswith(", of other problems kernel time")
 
 
@@ -414,3 +415,18 @@ def test_a_family_of_ones_own(tmp_path: Path) -> None:
     other = report(tmp_path / "own.db", "--no-examine")
     assert "is a file of your own, which --template names" in other.text
     assert other.tags["pre"] == 0
+
+
+def test_estimates_of_former_models_are_left_out(tmp_path: Path) -> None:
+    """They do not compare with those of the present one."""
+    identity, problem = DeviceIdentity("cpu", gpu("h200")), get_op("forward").problem(T=256)
+    with open_store(tmp_path / "a.db") as store:
+        for driver, ms in (("estimates, model 1", 0.25), (DRIVER, 2.0)):
+            timing = Timing("estimated", ms, ms, ms, ms, 0, "a model")
+            measurement = Measurement(Outcome.OK, "", timing, took(1.0).verification, environment={"driver": driver})
+            store.record(identity, problem, make_candidate("fam", "hash", {"N": 1}), "source", measurement)
+    found = report(tmp_path / "a.db", "--no-examine")
+    assert "1 trial: 1 ok; 1 estimate of former models left out" in found.text
+    (figure,) = titled(found, "History")
+    assert figure["data"][0]["y"] == [2.0]
+    assert "#1 fam 2 est. estimated" in found.text

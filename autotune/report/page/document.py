@@ -205,7 +205,9 @@ def _counts(section: Section) -> str:
     told = [f"{sum(r.measurement.outcome == kind for r in section.trials)} {kind}" for kind in Outcome
             if any(r.measurement.outcome == kind for r in section.trials)]  # fmt: skip
     older = f"; {number(section.older, 'estimate')} of former models left out" if section.older else ""
-    return f"{number(len(section.trials), 'trial')}: {', '.join(told)}{older}"
+    unbuilt = sum(record.measurement.outcome == Outcome.INFEASIBLE for record in section.trials)
+    ruled_out = f", {unbuilt} of them ruled out by constraints" if unbuilt else ""
+    return f"{number(len(section.trials), 'trial')}{ruled_out}: {', '.join(told)}{older}"
 
 
 def _winner(part: Part) -> list[tuple[str, object]]:

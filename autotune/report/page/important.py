@@ -40,7 +40,7 @@ def importances_of(section: Section, family: str) -> Mapping[str, Mapping[str, f
             warnings.simplefilter("ignore")
             values = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied, target=_log_ms)
         if all(map(math.isfinite, values.values())):
-            found[name] = {parameter.removeprefix(f"{family}."): value for parameter, value in values.items()}
+            found[name] = {parameter.removeprefix(f"{family}."): float(value) for parameter, value in values.items()}
     return found or f"{family}: the evaluators found no importances"
 
 

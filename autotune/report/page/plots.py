@@ -90,9 +90,9 @@ def category_axis(names: Sequence[str], **more: Any) -> dict[str, Any]:
     return axis("", type="category", **ticks, **more)
 
 
-def time_axis(section: Section, **more: Any) -> dict[str, Any]:
-    """Milliseconds, called estimated where they are."""
-    return axis(f"{'estimated ' if section.estimated else ''}ms (log)", type="log", nticks=7, **more)
+def time_axis(section: Section, *, below: bool = False, **more: Any) -> dict[str, Any]:
+    """Milliseconds, called estimated where they are; `below` a plot there is room for few."""
+    return axis(f"{'estimated ' if section.estimated else ''}ms (log)", type="log", nticks=4 if below else 7, **more)
 
 
 @dataclass
@@ -210,7 +210,7 @@ def family_times(section: Section) -> Plot | None:
             data.append(_turned(points) | {"showlegend": False})
     if not data:
         return None
-    layout = {"xaxis": time_axis(section), "yaxis": category_axis(families, autorange="reversed")}
+    layout = {"xaxis": time_axis(section, below=True), "yaxis": category_axis(families, autorange="reversed")}
     return Plot("families", "Times by family", data, layout, section.estimated, height=120 + _ROW * len(families))
 
 
@@ -230,7 +230,7 @@ def slices(section: Section, family: str) -> Iterator[Plot]:
         layout: dict[str, Any] = {"xaxis": listed, "yaxis": time_axis(section), "showlegend": False}
         height = 230
         if max(map(len, names)) > _BESIDE:  # below the plot they would be turned, and take half of it
-            layout |= {"xaxis": layout["yaxis"], "yaxis": listed}
+            layout |= {"xaxis": time_axis(section, below=True), "yaxis": listed}
             points, height = _turned(points), max(230, 120 + _ROW * len(names))
         yield Plot(f"slice-{name}", name, [points], layout, section.estimated, height=height)
 
