@@ -81,14 +81,15 @@ class ArrayCall:
         like = next(iter(given.values()))
         made = make_outputs(like, call.tensors, call.missing) if call.missing else {}
         addresses += [describe(made[name], call.gpu, stream).address for name in call.missing]
-        for other in {_works_on(array) for array in given.values()} - {None, stream}:
-            with call.driver.current(call.gpu):
+        others = {_works_on(array) for array in given.values()} - {None, stream}
+        with call.driver.current(call.gpu):  # whose streams and memory these are, whatever GPU is the thread's
+            for other in others:
                 call.driver.follow(stream, other or 0)
-        if not call.prepared.workspace_bytes:
-            call.prepared(addresses, stream)
-        else:
-            with self._scratch.use(call, stream) as address:
-                call.prepared([*addresses, address], stream)
+            if not call.prepared.workspace_bytes:
+                call.prepared(addresses, stream)
+            else:
+                with self._scratch.use(call, stream) as address:
+                    call.prepared([*addresses, address], stream)
         return {name: given[name] if name in given else made[name] for name in call.outputs}
 
 
@@ -128,14 +129,16 @@ class Scratch:
         self._blocks: dict[tuple[int, int], _Block] = {}
 
     def use(self, call: Call, stream: int) -> _Block:
-        """A context that gives the block's address, and keeps others from queueing work on the stream with it."""
+        """A context that gives the block's address, and keeps others from queueing work on the stream with it.
+
+        The GPU's context is the thread's.
+        """
         block = self._blocks.setdefault((call.gpu, stream), _Block())
         block.lock.acquire()
         try:
             if block.nbytes < call.prepared.workspace_bytes:
                 nbytes = 1 << (call.prepared.workspace_bytes - 1).bit_length()
-                with call.driver.current(call.gpu):
-                    block.address, block.nbytes = call.driver.allocate(nbytes), nbytes
+                block.address, block.nbytes = call.driver.allocate(nbytes), nbytes
         except BaseException:
             block.lock.release()
             raise

@@ -302,6 +302,19 @@ class Space:
         with self.template.named_errors():
             return self._violated(config)
 
+    def mended(self, config: Config) -> dict[str, Value] | None:
+        """The configuration if it is valid, else the same with one parameter at its default that makes it so, the last
+        parameters first, which say in which order blocks come; None where none does, or where a value is not listed."""
+        if not self.template.lists(config):
+            return None
+        if self.why_not(config) is None:
+            return dict(config)
+        for name, default in reversed(self.template.defaults.items()):
+            changed = {**config, name: default}
+            if config.get(name) != default and self.why_not(changed) is None:
+                return changed
+        return None
+
     def _violated(self, config: Config) -> str | None:
         """The constraint or limit that a configuration of listed values does not keep."""
         namespace = self.namespace(config)

@@ -90,24 +90,22 @@ def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str |
 
 
 def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
-    """What of dtypes, devices and sizes no kernel takes."""
-    if query.device.type not in ("cuda", "cpu") or len({query.device, key.device, value.device}) > 1:
-        return f"tensors are on {query.device}, {key.device} and {value.device}"
-    kind = query.device.type
-    dtypes = (
-        {torch.get_autocast_dtype(kind)} if torch.is_autocast_enabled(kind) else {query.dtype, key.dtype, value.dtype}
-    )
-    if len(dtypes) > 1 or not dtypes <= kernels.NAMES.keys():
-        return f"element types are {', '.join(sorted(map(str, dtypes)))}"
+    """What of dtypes, devices and sizes no kernel takes. Plain steps: not every version traces operations of sets."""
+    device, kind = query.device, query.device.type
+    if kind not in ("cuda", "cpu") or key.device != device or value.device != device:
+        return f"tensors are on {device}, {key.device} and {value.device}"
+    dtypes = [query.dtype, key.dtype, value.dtype]
+    if torch.is_autocast_enabled(kind):
+        dtypes = [torch.get_autocast_dtype(kind)]
+    dtype = dtypes[0]
+    if dtype not in kernels.NAMES or any(other != dtype for other in dtypes):
+        return f"element types are {', '.join(dict.fromkeys(map(str, dtypes)))}"
     if query.numel() == 0 or key.numel() == 0:
         return "a tensor is empty"
     gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
-    (dtype,) = dtypes
-    reason: str | None = _why_infeasible(
-        kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients
-    )
+    reason: str | None = _why_infeasible(kernels.device_name(device), kernels.NAMES[dtype], head_size(query), gradients)
     return reason
 
 

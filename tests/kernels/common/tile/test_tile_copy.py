@@ -12,7 +12,7 @@ from tests.emulator.small_kernel import SmallKernel
     [(64, 64, True, 128), (96, 96, True, 64), (96, 72, True, 64), (256, 200, False, 32), (32, 8, True, 128)],
 )
 def test_tile_copier(cols: int, used: int, swizzled: bool, threads: int, cache: BuildCache) -> None:
-    """Rows 5 to 53 of a matrix of 40 rows, `used` columns, by chunks and by elements: zeros beyond, whatever is there."""
+    """Rows 5 to 53 of a matrix of 40 rows, `used` columns, by chunks or elements: zeros beyond, whatever is there."""
     kernel = SmallKernel(
         """
         #include "common/tile/tile_copy.cuh"
