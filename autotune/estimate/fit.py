@@ -4,8 +4,8 @@ A look-up that finds no winner of the problem asked has to choose among those of
 and dtypes, and the families' starts. Nothing is compiled for that: what is known is each one's time where it was
 measured, and what its launches are there and here. With
 
-- *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`), as the family
-  executes them;
+- *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
+  their width (which a family calls HS_TILE), as the family executes them;
 - *balance*: blocks over what the SMs hold when the busiest of them is done;
 - *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory and threads have room for;
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
@@ -206,6 +206,8 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         names = Space(template, problem, spec).namespace(config)
         plan = make_plan(template, op, problem, names)
         flops = template.executed_flops(op.tiled_flops(problem, config), problem)
+        if "HS" in names and "HS_TILE" in names:
+            flops *= names["HS_TILE"] / names["HS"]
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
         load = _load(plan, names.get("WORKS"), spec)

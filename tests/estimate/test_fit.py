@@ -189,3 +189,16 @@ def test_operations_of_whole_tiles(fields: dict[str, int], config: dict[str, int
     assert FORWARD.tiled_flops(problem, config) == pytest.approx(4 * 4 * 12 * 64 * pairs)
     like = BACKWARD.problem(**{"T_kv": 1024, **fields})
     assert BACKWARD.tiled_flops(like, config) == pytest.approx(10 * 4 * 12 * 64 * pairs)
+
+
+@pytest.mark.parametrize("name", ["flash_mma", "flash_simt"])
+def test_a_head_counts_as_wide_as_its_tiles(name: str) -> None:
+    """Of a time at HS=96, 80 columns promise the same where tiles have 96 in any case, and 80 / 96 of it elsewhere."""
+    problem = FORWARD.problem(B=8, NH=32, T=4096, HS=96, dtype="fp16")
+    space = Space(TEMPLATES["forward"][name], problem, gpu("a100"))
+    known = Known(space.candidate(space.default()), problem, 50.0)
+    wide, odd = (
+        by_promise([known], TEMPLATES["forward"], each, gpu("a100"))[0].ms for each in (problem, problem.replace(HS=80))
+    )
+    doubt = 1.1  # another head size is another kind of problem
+    assert odd / doubt / wide == pytest.approx(1.0 if name == "flash_mma" else 80 / 96, rel=1e-3)

@@ -1,4 +1,4 @@
-"""Head sizes that are no tile's width: what lies beyond a row, as another head's elements do, is neither read nor written."""
+"""Head sizes that are no tile's width: what lies beyond a row is neither read nor written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ GAPS = ((24, 0), (25, 1))
 def cases(op: str) -> Iterator[Any]:
     """Each family with each size, starts and dtypes taking turns; families without tiles of a fixed width with one."""
     for family in families_of(op):
-        by_width = family.front.tensor_cores and "sm_90a" != family.front.arch
+        by_width = family.front.tensor_cores and family.front.arch != "sm_90a"
         for turn, HS in enumerate(SIZES if by_width else SIZES[3:4]):
             fields: dict[str, Any] = {"B": 1, "NH": 2, "NH_kv": 1, "T": 37, "T_kv": 50, "HS": HS}
             fields |= {"dtype": ("fp16", "bf16")[turn % 2], "causal": turn % 3 > 0}

@@ -32,8 +32,8 @@ struct RowMap {
     }
 };
 
-/// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0, and columns
-/// that the tensor does not have. `vectors`: it allows vectors of 8 elements.
+/// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0, and columns that the
+/// tensor does not have. `vectors`: it allows vectors of 8 elements.
 template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
 __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View<T, 4>& tensor, const RowMap<PACKED>& map,
                                                  int batch, int first, bool vectors)

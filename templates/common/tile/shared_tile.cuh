@@ -4,7 +4,7 @@
 
 /// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
 /// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
-/// still meet in pairs), or rows are a chunk longer. Of the columns, a matrix may have fewer: the first USED_COLS, behind which
+/// still meet in pairs), or rows are a chunk longer. A matrix may have fewer columns: the first USED_COLS, behind which
 /// copies put zeros.
 template <int COLS_, bool SWIZZLED_, int ELEMENT_BYTES = 2, int USED_COLS_ = COLS_>
 struct SharedTile {

@@ -68,7 +68,8 @@ struct TileCopier {
             const int r = i / Tile::COLS;
             const int col = i % Tile::COLS;
             T* const to = reinterpret_cast<T*>(tile + Tile::offset(r, col / Tile::CHUNK_COLS)) + col % Tile::CHUNK_COLS;
-            *to = r < rows && (Tile::USED_COLS == Tile::COLS || col < Tile::USED_COLS) ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
+            const bool exists = r < rows && (Tile::USED_COLS == Tile::COLS || col < Tile::USED_COLS);
+            *to = exists ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
         }
     }
 };
