@@ -19,15 +19,16 @@ FAMILY = find_template("backward", "flash_tf32x3")
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("HS", "changes"),
     [
-        {"DQ_ACCUMULATE": "separate", "PEEL": True, "REVERSE": True, "CHUNK": 16, "BLOCK_N": 64},
-        {"OWN_TILES": 2, "UNROLL": 4, "CHUNK": 16, "STAGES": 1, "GRID_MAP": "x=matrix,y=head,z=batch"},
+        (64, {"DQ_ACCUMULATE": "separate", "PEEL": True, "REVERSE": True, "CHUNK": 16, "BLOCK_N": 64}),
+        (64, {"OWN_TILES": 2, "UNROLL": 4, "CHUNK": 16, "STAGES": 1, "GRID_MAP": "x=matrix,y=head,z=batch"}),
+        (200, {}),
     ],
 )
-def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Path) -> None:
+def test_every_form_of_the_code_compiles(HS: int, changes: dict[str, Value], tmp_path: Path) -> None:
     """Each renders other code."""
-    problem, spec = BACKWARD.problem(HS=64, dtype="fp32"), gpu("h200")
+    problem, spec = BACKWARD.problem(HS=HS, dtype="fp32"), gpu("h200")
     space = Space(FAMILY, problem, spec)
     config = {**space.default(), **changes}
     assert space.contains(config), space.why_not(config)
