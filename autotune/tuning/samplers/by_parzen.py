@@ -253,6 +253,8 @@ class _History:
         pools: list[tuple[Tried, Rows]] = []
         for tried, start in self._places():
             near = tried.neighbours(_inside(fastest, start, tried))
+            if len(near) > POOL:
+                near = near[rng.choice(len(near), POOL, replace=False, shuffle=False)]
             pool = np.concatenate([tried.of.draw(rng, max(POOL // len(self.branches), FEWEST)), near])
             rows = self._likely(tried, tried.untried(pool))
             if len(rows):
