@@ -36,10 +36,10 @@ def default(problem: Problem) -> dict[str, Any]:
     return dict(Space(FAMILY, problem, SPEC).default())
 
 
-@pytest.mark.parametrize("HS", [8, 24, 40, 80, 128, 192, 256])
+@pytest.mark.parametrize("HS", [8, 24, 80, 128, 256])
 def test_every_head_size_is_right(HS: int, judge: Judge) -> None:
     """Lines of every width, and slabs that are not full."""
-    problem = FORWARD.problem(B=1, NH=1, T=70, T_kv=150, HS=HS, dtype="fp32", causal=HS != 192)
+    problem = FORWARD.problem(B=1, NH=1, T=70, T_kv=150, HS=HS, dtype="fp32", causal=HS != 256)
     found = judge(problem, default(problem))
     assert (found.outcome, found.message) == (Outcome.OK, "")
 
@@ -48,7 +48,7 @@ def test_every_head_size_is_right(HS: int, judge: Judge) -> None:
 def test_random_configurations_are_right(HS: int, causal: bool, judge: Judge) -> None:
     problem = FORWARD.problem(B=1, NH=4, NH_kv=2, T=70, T_kv=177, HS=HS, dtype="fp32", causal=causal)
     space, rng = Space(FAMILY, problem, SPEC), np.random.default_rng(HS)
-    for config in (space.sample(rng) for _ in range(3)):
+    for config in (space.sample(rng) for _ in range(2)):
         found = judge(problem, config)
         assert (found.outcome, found.message) == (Outcome.OK, ""), config
 
