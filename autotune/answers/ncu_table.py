@@ -54,15 +54,14 @@ class Metric:
 
     def __str__(self) -> str:
         """For people: times in µs, bytes with their usual units."""
-        if self.number is not None and self.unit in {"ns", "nsecond"}:
+        if self.number is None:
+            return self.text
+        if self.unit in {"ns", "nsecond"}:
             return f"{self.number / 1e3:.4g} µs"
-        if self.number is not None and self.unit == "byte":
+        if self.unit == "byte":
             return format_bytes(self.number)
-        number = (
-            self.text if self.number is None else f"{self.number:.4g}" if self.number < 1e6 else f"{self.number:.3e}"
-        )
-        unit = "" if self.unit in {"", "register/thread"} else f" {self.unit}"
-        return f"{number}{unit}"
+        number = f"{self.number:.4g}" if self.number < 1e6 else f"{self.number:.3e}"
+        return number if self.unit in {"", "register/thread"} else f"{number} {self.unit}"
 
 
 @dataclass(frozen=True)

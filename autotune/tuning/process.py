@@ -89,7 +89,7 @@ class Process:
 
 
 def _variance(values: NDArray[np.float64], explained: NDArray[np.float64]) -> float:
-    return max(float(values @ explained) / len(values), 1e-9)
+    return max(float(values @ explained) / len(values), 1e-9) if len(values) else 1.0
 
 
 def log_improvement(best: float, means: NDArray[np.float64], deviations: NDArray[np.float64]) -> NDArray[np.float64]:

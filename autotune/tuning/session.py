@@ -64,7 +64,7 @@ class Options:
 
     trials: int | None = None
     timeout_s: float | None = None
-    sampler: str = "tpe"
+    sampler: str = "parzen"
     seed: int = 0
     jobs: int | None = None
     limit_s: float = CANDIDATE_LIMIT_S

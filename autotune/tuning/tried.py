@@ -80,6 +80,12 @@ class Tried:
     def finish(self, place: int, value: float) -> None:
         self._values[place] = value
 
+    def remove(self, place: int) -> int:
+        """Take a trial out; the last one moves to its place. Gives the place where that was."""
+        self.count -= 1
+        self._rows[place], self._values[place] = self._rows[self.count], self._values[self.count]
+        return self.count
+
     def untried(self, rows: Rows) -> Rows:
         """The distinct rows that no trial has had."""
         keys, first = np.unique(self._hashes(rows), return_index=True)
@@ -106,12 +112,15 @@ class Tried:
         exponents = one_hot(rows, self.cards) @ ones.T + np.float32(np.log(rest).sum())
         return np.asarray(np.exp(exponents, out=exponents).sum(axis=1), dtype=np.float32)
 
-    def expected(self, rows: Rows, values: NDArray[np.float64], rng: np.random.Generator) -> Expected:
+    def expected(
+        self, rows: Rows, values: NDArray[np.float64], rng: np.random.Generator, *, waiting: bool = True
+    ) -> Expected:
         """What a process says of rows, from the scaled values of this branch's trials (NaN: under way).
 
         It looks at a limited number: the best half, and random others.
         """
-        told, waiting = np.flatnonzero(~np.isnan(values)), np.flatnonzero(np.isnan(values))[-_MOST_WAITING:]
+        told = np.flatnonzero(~np.isnan(values))
+        pending = np.flatnonzero(np.isnan(values))[-_MOST_WAITING:] if waiting else told[:0]
         known = len(told)
         if known > _MOST_TOLD:
             order = told[np.argsort(values[told], kind="stable")]
@@ -121,7 +130,7 @@ class Tried:
         y = values[told] - mean
         if len(told) > 2:
             self._process.fit(self.rows[told], y, known)
-        means, deviations, hopes = self._process.predict(rows, self.rows[told], y, self.rows[waiting])
+        means, deviations, hopes = self._process.predict(rows, self.rows[told], y, self.rows[pending])
         best = float(min([*y.tolist(), *hopes.tolist()], default=math.inf)) + mean
         return Expected(means + mean, deviations, best)
 

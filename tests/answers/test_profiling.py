@@ -54,7 +54,7 @@ def test_the_raw_page_is_read() -> None:
     assert first.metrics["smsp__inst_executed.sum"].number == 12000.0
     assert (second.metrics["smsp__inst_executed.sum"].number, str(second.figures()["achieved occupancy"])) == (
         None,
-        "n/a %",
+        "n/a",
     )
 
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=4
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b84e2143ab8266f0
+// hash:          0ef4d109dec54f6f
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_accumulators.cuh"
@@ -75,24 +75,27 @@ __device__ __forceinline__ unsigned char* tile_at(float* tiles, int matrix, int 
            (static_cast<long long>(matrix) * count + tile) * (KEY_BYTES + VALUE_BYTES);
 }
 
-/// Lays out ROWS x 8 * GROUPS floats as both parts of operand B; at(row, group, x) gets 8 of them.
+/// Lays out a tile's floats as both parts of operand B; at(number, row, group, x) gets 8 of them. Two neighbours compute
+/// the same and write half of it each, which makes whole sectors of 32 bytes.
 template <class Tile, class At>
 __device__ __forceinline__ void split_tile(unsigned char* tile, const At& at)
 {
     constexpr int GROUPS = Tile::SLABS * Tile::SLAB / 16;
 #pragma unroll 2
-    for (int i = threadIdx.x; i < Tile::ROWS * GROUPS; i += SPLIT_THREADS) {
+    for (int i = threadIdx.x; i < 2 * Tile::ROWS * GROUPS; i += SPLIT_THREADS) {
         float x[8] = {};
         int row, group;
-        at(i, row, group, x);
+        at(i / 2, row, group, x);
         const WideLine<SMALL> line(x);
+        Vector<uint32_t, 4> big, small;
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            unsigned char* const to = tile + Tile::offset(row, 16 * group + 8 * half);
-            *reinterpret_cast<Vector<uint32_t, 4>*>(to) = *reinterpret_cast<const Vector<uint32_t, 4>*>(line.big[half]);
-            *reinterpret_cast<Vector<uint32_t, 4>*>(to + Tile::BYTES) =
-                *reinterpret_cast<const Vector<uint32_t, 4>*>(line.small[half]);
+        for (int e = 0; e < 4; ++e) {
+            big.at[e] = i % 2 ? line.big[1][e] : line.big[0][e];
+            small.at[e] = i % 2 ? line.small[1][e] : line.small[0][e];
         }
+        unsigned char* const to = tile + Tile::offset(row, 16 * group + 8 * (i % 2));
+        *reinterpret_cast<Vector<uint32_t, 4>*>(to) = big;
+        *reinterpret_cast<Vector<uint32_t, 4>*>(to + Tile::BYTES) = small;
     }
 }
 
@@ -111,18 +114,18 @@ split_keys(View<element, 4> k, View<element, 4> v, float* __restrict__ tiles, in
     if (blockIdx.x % 2 == 0) {
         const bool vectors = allows_vectors<4>(k);
         const element* const keys = matrix_of(k, batch, head);
-        split_tile<Keys>(to, [&](int i, int& row, int& group, float (&x)[8]) {
+        split_tile<Keys>(to, [&](int number, int& row, int& group, float (&x)[8]) {
             constexpr int GROUPS = Keys::SLABS * Keys::SLAB / 16;
-            row = i / GROUPS;
-            group = i % GROUPS;
+            row = number / GROUPS;
+            group = number % GROUPS;
             if (first + row < T_kv && group < K_STEPS)
                 load_row(keys + (first + row) * k.stride[2], k.stride[3], 8 * group, x, vectors);
         });
     } else {
         const element* const values = matrix_of(v, batch, head);
-        split_tile<Values>(to + KEY_BYTES, [&](int i, int& row, int& group, float (&x)[8]) {
-            row = i % HS;  // neighbours read neighbouring columns of V
-            group = i / HS;
+        split_tile<Values>(to + KEY_BYTES, [&](int number, int& row, int& group, float (&x)[8]) {
+            row = number % HS;  // neighbours read neighbouring columns of V
+            group = number / HS;
 #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int key = first + 8 * group + e;

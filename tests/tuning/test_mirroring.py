@@ -193,3 +193,10 @@ def test_the_command(store: Store, target: str, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("0 studies;")
     assert run([*arguments, "--winners"]) == 2
     assert "--optuna takes whole searches" in capsys.readouterr().err
+
+
+def test_postgresql_is_a_storage_too(store: Store, postgres: str) -> None:
+    for added, known in ((8, 0), (0, 8)):
+        (mirrored,) = mirror_searches(store, store.searches(), postgres)
+        assert (mirrored.added, mirrored.known, mirrored.anew) == (added, known, False)
+    assert [t.user_attrs["record"] for t in trials(postgres, store)] == list(range(1, 9))

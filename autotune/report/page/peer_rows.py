@@ -142,8 +142,8 @@ PEER_COLUMNS = ("who", ">ms", ">call µs", ">error", "remark")
 
 
 def peer_table(rows: list[PeerRow]) -> list[tuple[str, str, str, str, str]]:
-    """The fastest first; those without a time last."""
-    ordered = sorted(rows, key=lambda row: (row.ms is None, row.ms or 0.0))
+    """The fastest first; those that are wrong behind them, those without a time last."""
+    ordered = sorted(rows, key=lambda row: (row.ms is None, row.wrong, row.ms or 0.0))
     return [
         (row.name, format_ms(row.ms) + (" est." if row.ms and row.estimated else ""), format_ms(row.call_us),
          "" if row.error is None else f"{row.error:.2g}",

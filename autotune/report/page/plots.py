@@ -92,7 +92,13 @@ def category_axis(names: Sequence[str], **more: Any) -> dict[str, Any]:
 
 def time_axis(section: Section, *, below: bool = False, **more: Any) -> dict[str, Any]:
     """Milliseconds, called estimated where they are; `below` a plot there is room for few."""
-    return axis(f"{'estimated ' if section.estimated else ''}ms (log)", type="log", nticks=4 if below else 7, **more)
+    return axis(
+        f"{'estimated ' if section.estimated else ''}ms (log)", type="log", nticks=4 if below else 7, **LOG, **more
+    )
+
+
+LOG = {"minorloglabels": "complete"}
+"""Of logarithmic axes: 0.2 between 0.1 and 1, not 2."""
 
 
 @dataclass

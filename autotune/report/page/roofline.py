@@ -10,7 +10,7 @@ from typing import Any
 from autotune.core.candidate import Candidate
 from autotune.core.words import format_ms
 from autotune.estimate.model import Estimate
-from autotune.report.page.plots import Plot, axis, marker_of, shown
+from autotune.report.page.plots import LOG, Plot, axis, marker_of, shown
 from autotune.report.page.sections import Section
 
 _BEYOND = 6.0  # how far the axes go past what is on them
@@ -55,8 +55,8 @@ def roofline(section: Section, examined: Mapping[Candidate, Estimate]) -> Plot |
         0, _line(f"memory: {spec.bandwidth_gbs:g} GB/s", [left, ridge], [left * bandwidth, ridge * bandwidth], "solid")
     )
     layout = {
-        "xaxis": axis("operations a byte of device memory (log)", type="log"),
-        "yaxis": axis(f"{'estimated ' if section.estimated else ''}TFLOP/s (log)", type="log"),
+        "xaxis": axis("operations a byte of device memory (log)", type="log", nticks=6, **LOG),
+        "yaxis": axis(f"{'estimated ' if section.estimated else ''}TFLOP/s (log)", type="log", nticks=6, **LOG),
     }  # fmt: skip
     said = (
         f"{flops / 1e9:.4g} Gflop by the field's convention, {nbytes / 1e6:.4g} MB compulsory. Peaks are the published "

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.core.errors import UsageError
 from autotune.core.measurement import TimingKind
@@ -73,7 +74,7 @@ class Families:
         self.own: Template | None = None
         self.only = template
         if template is not None and names_file(template):
-            own = load_template_of(template, reference)
+            own = _load(Path(template), reference)
             self.own, self.only = own, own.name
 
     def find(self, record: StoredMeasurement) -> Template | None:
@@ -85,11 +86,8 @@ class Families:
         return None
 
 
-def load_template_of(template: str, reference: str | None) -> Template:
+def _load(path: Path, reference: str | None) -> Template:
     """A user's family, its op registered where it has a reference."""
-    from pathlib import Path
-
-    path = Path(template)
     if reference is None and not load_template(path).front.reference:
         return load_template(path)
     return load_own(path, reference)

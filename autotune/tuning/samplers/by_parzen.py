@@ -3,9 +3,10 @@
 The idea is that of the tree-structured Parzen estimator (Bergstra et al., Algorithms for Hyper-Parameter Optimization,
 2011): propose where good trials are dense and bad ones are not. Optuna's draws its candidates from the density of the
 good ones, so that in a constrained space a third of them are not valid or known; here candidates are drawn from the
-space, with all neighbours of the fastest trials beside them. What a Gaussian process expects of each is its second rank.
+space, with all neighbours of the fastest trials beside them. A Gaussian process ranks them as well.
 """
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from autotune.tuning.encoding import Tree
 from autotune.tuning.joint_space import Families, Family, Seen
 from autotune.tuning.process import Rows, log_improvement
 from autotune.tuning.strategy import Strategy
-from autotune.tuning.study import OptunaStrategy, accept_experiments
+from autotune.tuning.study import WITHDRAWN, OptunaStrategy, accept_experiments
 from autotune.tuning.tried import EQUAL, Branch, Tried
 
 STARTUP = 20
@@ -34,13 +35,21 @@ APART = 64
 """Random candidates of which the one least like all earlier ones begins."""
 
 POOL = 600
-"""Random candidates that are compared for one proposal."""
+"""Random candidates that are compared for one proposal, in all branches together."""
+
+FEWEST = 50
+"""Of them in any one branch."""
 
 FASTEST = 5
 """Trials of which all neighbours (one parameter changed) are compared, too."""
 
 SHARES = (0.05, 0.1, 0.2)
 """How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
+
+STALE = 12
+"""Results without a better one after which every other proposal is DOUBT standard deviations of optimism."""
+
+DOUBT = 3.0
 
 _MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
 _MOST_VALUES = 256  # of an integer parameter that is treated as a list
@@ -90,6 +99,25 @@ class ParzenSampler(BaseSampler):
             tried, row = history.best(self._rng) if known else history.random(self._rng)
             values = tried.of.values
             return {name: values[name][place] for name, place in zip(values, row, strict=True)}
+
+    def promise(self, study: Study, candidates: Sequence[Mapping[str, Any]]) -> list[float] | None:
+        """How promising candidates under way are by what is known now, compared with each other: more is better.
+
+        None as long as too little is known.
+        """
+        with self._lock:
+            history = self._follow(study)
+            if history.told < self._startup:
+                return None
+            found = [history.place(parameters) for parameters in candidates]
+            pools = {
+                tried: np.array([row for _, row in group], dtype=np.int64)
+                for tried, group in itertools.groupby(sorted(found, key=lambda f: id(f[0])), key=lambda f: f[0])
+            }
+            scores = history.scores(pools, self._rng, waiting=False)
+            ordered = [tried for tried in history.branches if tried in pools]
+            taken = {tried: iter(score.tolist()) for tried, score in zip(ordered, scores, strict=True)}
+            return [next(taken[tried]) for tried, _ in found]
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -153,6 +181,8 @@ class _History:
     branches: list[Tried]
     infer: Callable[[FrozenTrial], Branch | None] | None  # makes branches of trials that fit none
     told: int = 0
+    stale: int = 0  # results since the best one
+    least: float = math.inf
     _read: int = 0
     _open: dict[int, tuple[Tried, int] | None] = field(default_factory=dict)  # by number; None: not entered yet
 
@@ -163,15 +193,37 @@ class _History:
         for number in (*self._open, *range(self._read, len(trials))):
             entered, trial = self._open.pop(number, None), trials[number]
             over = trial.state.is_finished()
+            if WITHDRAWN in trial.user_attrs:
+                self._remove(entered)
+                continue
             if entered is None and trial.params:
                 entered = self._enter(trial, over)
             if not over:
                 self._open[number] = entered
             elif entered is not None:
                 tried, place = entered
-                tried.finish(place, _value(trial, sign))
+                value = _value(trial, sign)
+                self.stale = 0 if value < self.least else self.stale + 1
+                self.least = min(self.least, value)
+                tried.finish(place, value)
                 self.told += 1
         self._read = len(trials)
+
+    def _remove(self, entered: tuple[Tried, int] | None) -> None:
+        """Forget a trial that was given up before anything was known of it; the last of its branch takes its place."""
+        if entered is None:
+            return
+        tried, place = entered
+        last = tried.remove(place)
+        for number, other in self._open.items():
+            if other == (tried, last):
+                self._open[number] = entered
+                break
+
+    def place(self, parameters: Mapping[str, Any]) -> tuple[Tried, list[int]]:
+        """The branch and the row of parameters of one of its trials."""
+        rows = [(tried, row) for tried in self.branches if (row := tried.row(parameters)) is not None]
+        return max(rows, key=lambda found: len(found[1]))
 
     def _enter(self, trial: FrozenTrial, over: bool) -> tuple[Tried, int] | None:
         """A place for a trial among those of its branch: the one with most of its parameters."""
@@ -193,49 +245,74 @@ class _History:
                 if len(rows):
                     return tried, rows[int(tried.density(rows, np.arange(tried.count)).argmin())].tolist()
         tried = self.branches[int(rng.integers(len(self.branches)))]
-        return tried, _any(tried.of.draw(rng, 1), rng)
+        return tried, _any(tried.of.draw(rng, POOL), rng)
 
     def best(self, rng: np.random.Generator) -> tuple[Tried, list[int]]:
-        """The untried candidate that is most like good trials and least like bad ones, and may well be the fastest.
-
-        Both are ranked, and the ranks added: densities and the process err in different places.
-        """
-        values = np.concatenate([tried.values for tried in self.branches])
-        ranked = np.argsort(values, kind="stable")  # failures after all times, what is under way after those
-        timed = int(np.isfinite(values).sum())
-        share = SHARES[int(rng.integers(len(SHARES)))]
-        good = ranked[: min(timed, max(2, min(25, math.ceil(share * self.told))))]
-        bad = ranked[len(good) :]
-        if len(bad) > _MOST_BAD:
-            waiting = bad[np.isnan(values[bad])]
-            bad = np.union1d(waiting, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
+        """The untried candidate that is most like good trials and least like bad ones, and may well be the fastest."""
+        fastest = self._ranked()[0][:FASTEST]
         pools: list[tuple[Tried, Rows]] = []
+        for tried, start in self._places():
+            near = tried.neighbours(_inside(fastest, start, tried))
+            if len(near) > POOL:
+                near = near[rng.choice(len(near), POOL, replace=False, shuffle=False)]
+            pool = np.concatenate([tried.of.draw(rng, max(POOL // len(self.branches), FEWEST)), near])
+            rows = self._likely(tried, tried.untried(pool))
+            if len(rows):
+                pools.append((tried, rows))
+        if not pools:
+            return self.random(rng)
+        scores = self.scores(dict(pools), rng)
+        best = max(float(score.max()) for score in scores)
+        tops = [
+            (tried, row)
+            for (tried, rows), score in zip(pools, scores, strict=True)
+            for row in rows[score == best].tolist()
+        ]
+        return tops[int(rng.integers(len(tops)))]
+
+    def scores(
+        self, pools: Mapping[Tried, Rows], rng: np.random.Generator, *, waiting: bool = True
+    ) -> list[NDArray[np.float64]]:
+        """How promising rows are, by comparison with each other: two ranks, from 0 to 1, are added.
+
+        One is the ratio of the densities of good and of bad trials, the other the improvement that a process expects:
+        they err in different places. After many results that were no better, every other time what is least known is
+        sought, instead. `waiting`: whether to look for something else than what is under way.
+        """
+        finite, rest = self._ranked()
+        share = SHARES[int(rng.integers(len(SHARES)))]
+        good = finite[: max(2, min(25, math.ceil(share * self.told)))]
+        values = np.concatenate([tried.values for tried in self.branches])
+        bad = np.concatenate([finite[len(good) :], rest])
+        if not waiting:
+            bad = bad[~np.isnan(values[bad])]
+        if len(bad) > _MOST_BAD:
+            open_ones = bad[np.isnan(values[bad])]
+            bad = np.union1d(open_ones, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
         ratios, means, deviations = [], [], []
         scaled, best = _scaled(values), math.inf
         for tried, start in self._places():
-            own = [
-                m[(m >= start) & (m < start + tried.count)] - start for m in (ranked[: min(timed, FASTEST)], good, bad)
-            ]
-            pool = np.concatenate([tried.of.draw(rng, max(POOL // len(self.branches), 50)), tried.neighbours(own[0])])
-            rows = self._likely(tried, tried.untried(pool))
-            if not len(rows):
+            if tried not in pools:
                 continue
-            pools.append((tried, rows))
-            ratios.append(self._log(tried, rows, own[1], len(good)) - self._log(tried, rows, own[2], len(bad)))
-            expected = tried.expected(rows, scaled[start : start + tried.count], rng)
+            rows, inside = pools[tried], [_inside(places, start, tried) for places in (good, bad)]
+            ratios.append(self._log(tried, rows, inside[0], len(good)) - self._log(tried, rows, inside[1], len(bad)))
+            expected = tried.expected(rows, scaled[start : start + tried.count], rng, waiting=waiting)
             means.append(expected.means)
             deviations.append(expected.deviations)
             best = min(best, expected.best)
-        if not pools:
-            return self.random(rng)
-        improvements = log_improvement(best, np.concatenate(means), np.concatenate(deviations))
-        score = _ranks(np.concatenate(ratios)) + _ranks(improvements)
-        place = int(rng.permutation(np.flatnonzero(score == score.max()))[0])
-        for tried, rows in pools:
-            if place < len(rows):
-                return tried, rows[place].tolist()
-            place -= len(rows)
-        raise AssertionError
+        mean, deviation = np.concatenate(means), np.concatenate(deviations)
+        if waiting and self.stale > STALE and rng.random() < 0.5:
+            scores = _ranks(DOUBT * deviation - mean)
+        else:
+            scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
+        return np.split(scores, np.cumsum([len(part) for part in ratios])[:-1])
+
+    def _ranked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of trials with a value, the best first; then of failures and of what is under way."""
+        values = np.concatenate([tried.values for tried in self.branches])
+        ranked = np.argsort(values, kind="stable")
+        timed = int(np.isfinite(values).sum())
+        return ranked[:timed], ranked[timed:]
 
     def _likely(self, tried: Tried, rows: Rows) -> Rows:
         """Without rows that have a value which led to another branch, where branches are taken from trials."""
@@ -265,6 +342,11 @@ class _History:
         near = (EQUAL + other) * tried.density(rows, inside)
         far = tried.uniform * (other * (count - len(inside)) + 1.0 / len(self.branches))
         return np.asarray(np.log((near + far) / (count + 1)), dtype=np.float32)
+
+
+def _inside(places: NDArray[np.int64], start: int, tried: Tried) -> NDArray[np.int64]:
+    """Those of the places among all trials that are of one branch, counted from its first."""
+    return places[(places >= start) & (places < start + tried.count)] - start
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:

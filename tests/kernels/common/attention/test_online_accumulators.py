@@ -35,7 +35,7 @@ extern "C" __global__ void test(const float* x, float* weights, float* lse)
 
 
 @pytest.mark.parametrize(("scale", "size"), [(0.5, 4.0), (0.125, 4000.0)], ids=["small", "large"])
-def test_rows_in_two_pieces(scale: float, size: float, cache: BuildCache) -> None:
+def test_fp32_rows_in_two_pieces(scale: float, size: float, cache: BuildCache) -> None:
     """As exact as fp32 is, of large scores, too; hidden scores have no weight, and a row may have no other."""
     x = (np.random.default_rng(1).standard_normal((64, 64)) * size).astype(np.float32)
     x[::3, 40] += np.float32(size)  # a maximum that grows, in the second piece
@@ -47,5 +47,5 @@ def test_rows_in_two_pieces(scale: float, size: float, cache: BuildCache) -> Non
     seen = np.arange(64) != 5
     p, lse = softmax(scale * x[seen].astype(np.float64))
     np.testing.assert_allclose(got["weights"][seen], p, rtol=2e-6 * max(1, size / 16), atol=1e-7)
-    np.testing.assert_allclose(got["lse"][seen], lse, rtol=3e-7, atol=3e-7)
+    np.testing.assert_allclose(got["lse"][seen], lse, rtol=1e-6, atol=1e-6)
     assert np.isneginf(got["lse"][5])

@@ -80,7 +80,7 @@ def products(a: NDArray[Any], b: NDArray[Any], small: str, cache: BuildCache) ->
 
 
 @pytest.mark.parametrize(("small", "depth"), [("BF16", 8), ("TF32", 16), ("BF16", 40), ("TF32", 40)])
-def test_products(small: str, depth: int, cache: BuildCache) -> None:
+def test_wide_products(small: str, depth: int, cache: BuildCache) -> None:
     """As good as promised, for factors of any size; lines of 32, 64 and 128 bytes, and two slabs."""
     random = np.random.default_rng(depth)
     a, b = (
@@ -107,7 +107,7 @@ def test_what_two_numbers_hold_is_exact(small: str, cache: BuildCache) -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan])
-def test_what_is_not_finite_stays_so(wrong: float, cache: BuildCache) -> None:
+def test_factors_that_are_not_finite(wrong: float, cache: BuildCache) -> None:
     a, b = np.ones((64, 8), np.float32), np.ones((24, 8), np.float32)
     a[5, 3] = b[7, 6] = wrong
     got = products(a, b, "BF16", cache)
