@@ -99,4 +99,4 @@ def test_no_races_and_no_bank_conflicts(changed: Config, cache: BuildCache) -> N
     problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=200, HS=HS, dtype="fp16", layout="bhtd")
     trace = traced(FAMILY, problem, config, cache)
     assert [str(found) for found in trace.findings] == []
-    assert_no_bank_conflicts(trace, HS)
+    assert_no_bank_conflicts(trace, problem.integer("HS"))
