@@ -10,7 +10,9 @@ the second. Each is what a look-up without a database answers. Exit code 1: one 
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from autotune.answers.best import Best
 from autotune.answers.lookup import best
 from autotune.core.problem import Problem
 from autotune.families.template import builtin_templates
@@ -48,12 +50,13 @@ def families(problem: Problem, spec: DeviceSpec) -> Iterator[str | None]:
 
 def ratio(problem: Problem, family: str | None, spec: DeviceSpec, timer: Timer) -> tuple[str, float, float]:
     """Who answers, and its time at the problem's size and at the next width."""
-    found = [
-        best(each.op, db=_NOWHERE, device=spec, template=family, **each.fields)
-        for each in (problem, next_width(problem))
-    ]
-    here, there = (timer(answer) or math.nan for answer in found)
-    return found[0].candidate.template, here, there
+    here, there = (_asked(each, family, spec) for each in (problem, next_width(problem)))
+    return here.candidate.template, timer(here) or math.nan, timer(there) or math.nan
+
+
+def _asked(problem: Problem, family: str | None, spec: DeviceSpec) -> Best:
+    fields: dict[str, Any] = problem.fields
+    return best(problem.op, db=_NOWHERE, device=spec, template=family, **fields)
 
 
 def main() -> int:

@@ -81,7 +81,7 @@ def test_supports() -> None:
 
 CLEAN: tuple[dict[str, Any], ...] = (
     {},
-    {"STAGES": 1, "REVERSE": True, "Q_IN_REGISTERS": False},
+    {"HS": 80, "STAGES": 1, "REVERSE": True, "Q_IN_REGISTERS": False},
     {"STAGES": 3, "BLOCK_M": 64, "WARPS": 2, "BLOCK_N": 32, "SWIZZLE": False},
     {"OVERLAP": 32},
     {"OVERLAP": 16, "BLOCK_M": 64, "BLOCK_N": 32, "PACK_HEADS": True, "SPLIT": 4},
@@ -99,4 +99,4 @@ def test_no_races_and_no_bank_conflicts(changed: Config, cache: BuildCache) -> N
     problem = FORWARD.problem(B=1, NH=2, NH_kv=1, T=150, T_kv=200, HS=HS, dtype="fp16", layout="bhtd")
     trace = traced(FAMILY, problem, config, cache)
     assert [str(found) for found in trace.findings] == []
-    assert_no_bank_conflicts(trace)
+    assert_no_bank_conflicts(trace, problem.integer("HS"))

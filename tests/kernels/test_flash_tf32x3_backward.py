@@ -70,7 +70,7 @@ def test_supports() -> None:
     ("HS", "changes"),
     [
         (64, {}),
-        (32, {"SWIZZLE": False, "BLOCK_M": 16, "DQ_WARPS_M": 1, "OWN_TILES": 2}),
+        (24, {"SWIZZLE": False, "BLOCK_M": 16, "DQ_WARPS_M": 1, "OWN_TILES": 2}),
     ],
 )
 def test_no_races_and_no_bank_conflicts(HS: int, changes: dict[str, Value], cache: BuildCache) -> None:

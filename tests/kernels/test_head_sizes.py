@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.compilers.cache import BuildCache
+from autotune.core.arithmetic import FULL
 from autotune.core.plan import LaunchPlan, TensorMapArg
 from autotune.core.problem import Problem
 from autotune.families.render import render
@@ -25,10 +26,14 @@ GAPS = ((24, 0), (25, 1))
 
 
 def cases(op: str) -> Iterator[Any]:
-    """Each family with each size, starts and dtypes taking turns; families without tiles of a fixed width with one."""
+    """Each family with each size, in fp32 with every other one, starts and dtypes taking turns.
+
+    With one size alone where tiles have no fixed width, or TMA fills them up.
+    """
     for family in families_of(op):
         by_width = family.front.tensor_cores and family.front.arch != "sm_90a"
-        for turn, HS in enumerate(SIZES if by_width else SIZES[3:4]):
+        sizes = SIZES if family.front.arithmetic == FULL else SIZES[op == "backward" :: 2]
+        for turn, HS in enumerate(sizes if by_width else SIZES[3:4]):
             fields: dict[str, Any] = {"B": 1, "NH": 2, "NH_kv": 1, "T": 37, "T_kv": 50, "HS": HS}
             fields |= {"dtype": ("fp16", "bf16")[turn % 2], "causal": turn % 3 > 0}
             problem = fitted(family, fields, home(family), turn=1)
