@@ -46,6 +46,15 @@ class TorchCall:
         results = {name: given[name] for name in self._call.outputs if name in given}
         if self._call.missing:
             results = self._with_missing(given, results, addresses)
+        self.queue(addresses, stream)
+        return results
+
+    def queue(self, addresses: list[int], stream: int | None = None) -> None:
+        """Launch for tensors at these addresses, in the order in which they were given, then those that were missing.
+
+        Raises:
+            LaunchError: the driver refuses a launch, or TMA an address.
+        """
         if self._prepared.workspace_bytes:
             scratch = self._empty(self._prepared.workspace_bytes, dtype=self._bytes, device=self._device)
             addresses.append(scratch.data_ptr())
@@ -56,7 +65,6 @@ class TorchCall:
         else:
             with self._call.driver.current(self._gpu):
                 self._prepared(addresses, stream)
-        return results
 
     def _with_missing(self, given: Mapping[str, Any], results: dict[str, Any], addresses: list[int]) -> dict[str, Any]:
         if self._made is None:  # several of them in one buffer

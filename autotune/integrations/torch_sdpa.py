@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from autotune.answers.kernel import remember
 from autotune.integrations import torch_kernels as kernels
 from autotune.integrations.torch_ops import attention, head_size
 
@@ -14,6 +15,8 @@ logger = logging.getLogger("autotune.torch")
 
 _said: set[str] = set()
 _lock = threading.Lock()
+_reasons: dict[tuple[Any, ...], str | None] = {}
+"""Why kernels do not compute attention of such tensors, by all that the answer depends on."""
 
 
 def scaled_dot_product_attention(
@@ -76,7 +79,23 @@ def why_not(
     for tensor in (query, key, value):
         if tensor.is_nested or not _is_usual(tensor):
             return f"a tensor is a {type(tensor).__name__}"
-    return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+    return _why_not_tensors(query, key, value, enable_gqa)
+
+
+def _why_not_tensors(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
+    """In eager mode asked once a kind: many questions cost what a launch does."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(query.device.type):
+        return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    kind = (
+        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device,
+        value.device, enable_gqa, gradients, gradients and torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    if kind not in _reasons:
+        found = _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+        remember(_reasons, kind, found)
+        return found
+    return _reasons[kind]
 
 
 def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
