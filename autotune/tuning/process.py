@@ -51,7 +51,7 @@ class Process:
             weights = np.exp(x)
             kernel = np.exp(-(weights[:-1].astype(np.float32) @ unequal)).reshape(count, count).astype(np.float64)
             inverse = np.linalg.inv(kernel + weights[-1] * eye)
-            explained = inverse @ values
+            explained = np.asarray(inverse @ values, dtype=np.float64)
             outer = np.outer(explained, explained) / _variance(values, explained) - inverse
             slope = np.empty_like(x)
             slope[:-1] = -0.5 * weights[:-1] * (unequal @ (outer * kernel).ravel().astype(np.float32))
@@ -73,7 +73,7 @@ class Process:
         count = len(known)
         every = np.concatenate([known, pending])
         kernel = self._kernel(every, every).astype(np.float64) + math.exp(self._logs[-1]) * np.eye(len(every))
-        explained = np.linalg.solve(kernel[:count, :count], values)
+        explained = np.asarray(np.linalg.solve(kernel[:count, :count], values), dtype=np.float64)
         across = self._kernel(rows, every)
         inverse = np.linalg.inv(kernel).astype(np.float32)
         taken = np.einsum("ij,ij->i", across @ inverse, across)

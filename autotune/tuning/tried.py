@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution
 
 from autotune.tuning.process import Process, Rows, one_hot
 
-EQUAL = 0.7
+EQUAL = 0.5
 """Weight of a member's own value in a density; the rest is spread over all values of the parameter."""
 
 _MOST_TOLD = 256  # trials that the process is made of
@@ -102,7 +102,7 @@ class Tried:
         return rows[self.of.holds(rows)]
 
     def density(self, rows: Rows, members: NDArray[np.int64]) -> NDArray[np.float32]:
-        """For each row, summed over the members: the product over parameters of 0.7·[equal] + 0.3/cardinality.
+        """For each row, summed over the members: the product over parameters of 0.5·[equal] + 0.5/cardinality.
 
         Computed as exponentials of one matrix product: the logarithm of what equality is worth, over one-hot rows.
         """
