@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{len(rows)} rows, {len(rows) - len(left)} searched already; {known} records from files", flush=True)
         allowance = Allowance(options.total, options.seconds)
         search_options = Options(
-            options.trials, None, "tpe", options.seed, options.jobs or _share_of_cores(options), spills=False
+            options.trials, None, "parzen", options.seed, options.jobs or _share_of_cores(options), spills=False
         )
         try:
             problems = list(dict.fromkeys(row.problem for row in left))

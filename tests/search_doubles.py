@@ -16,7 +16,7 @@ from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 from autotune.store import Store, open_store
 from autotune.tuning.budget import Budget, Clock
-from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families, Family
 from autotune.tuning.ledger import Ledger
@@ -82,6 +82,9 @@ class FunctionEvaluator:
             return []
         candidate = self._waiting.pop(0)
         return [Finished(candidate, f"source of {candidate}", self.measure(candidate))]
+
+    def reconsider(self, order: Order) -> Sequence[Candidate]:
+        return []
 
     def note_best(self, ms: float) -> None:
         self.best_ms = ms

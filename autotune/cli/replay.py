@@ -10,7 +10,7 @@ from autotune.core.errors import UsageError
 from autotune.tuning.samplers import SAMPLERS
 
 
-def command(
+def command(  # noqa: PLR0913 - an option each
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -32,6 +32,12 @@ def command(
         str,
         typer.Option("--in-flight", help="Candidates under way at a time, such as 1,4,20: asked before results come."),
     ] = "1",
+    build: Annotated[
+        float,
+        typer.Option(
+            "--build", min=0.0, help="So many measurements take as long as a build; all of them build at once."
+        ),
+    ] = 15.0,
     template: Annotated[
         str | None, typer.Option("--template", help="The family to take from an export that has several.")
     ] = None,
@@ -44,7 +50,8 @@ def command(
     """Play recorded spaces back and compare samplers: best time found over the optimum, median / 90th percentile.
 
     Every search is repeated with other seeds; nothing is built, run or recorded. Of several files the last rows are
-    geometric means.
+    geometric means. `built`: candidates that were built, of which some are dropped; `time`: what all would take, in
+    measurements.
     """
     from autotune.devices.recorded import RecordedSpace
     from autotune.report.pictures import check_plot, save_plot
@@ -63,14 +70,15 @@ def command(
     for file, recording in recordings:
         for name in samplers:
             for flight in flights:
-                courses = [course(recording, name, marks[-1], seed, flight) for seed in range(seeds)]
+                courses = [course(recording, name, marks[-1], seed, flight, build) for seed in range(seeds)]
                 compared.append(Compared(str(file), recording.best_ms, name, flight, courses))
     if plot is not None:
         save_plot(draw(compared), plot)
     if as_json:
         print_json(as_data(compared, marks))
         return
-    columns = ["~recording", ">optimum ms", "sampler", ">in flight", *(f">after {mark}" for mark in marks)]
+    after = [f">after {mark}" for mark in marks]
+    columns = ["~recording", ">optimum ms", "sampler", ">in flight", *after, ">built", ">time"]
     rows = [row(c, marks) for c in compared]
     print_table(columns, [*rows, *(mean_rows(compared, marks) if len(recordings) > 1 else ())])
 

@@ -67,7 +67,9 @@ def command(  # noqa: PLR0913 - one parameter an option
             rich_help_panel=_SEARCH,
         ),
     ] = None,
-    sampler: Annotated[str, typer.Option("--sampler", help=f"{', '.join(SAMPLERS)}.", rich_help_panel=_SEARCH)] = "tpe",
+    sampler: Annotated[
+        str, typer.Option("--sampler", help=f"{', '.join(SAMPLERS)}.", rich_help_panel=_SEARCH)
+    ] = "parzen",
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of the sampler and the inputs.", rich_help_panel=_SEARCH)
     ] = 0,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from autotune.tuning.replayed import Course
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -18,21 +20,31 @@ class Compared:
     best_ms: float
     sampler: str
     in_flight: int
-    courses: Sequence[Sequence[float]]
+    courses: "Sequence[Course]"
 
     def quantile(self, share: float, trials: int) -> float:
         """Of the seeds' bests after so many evaluations (after all, where a search ended before): interpolated."""
-        found = sorted(course[min(trials, len(course)) - 1] if course else math.inf for course in self.courses)
+        found = sorted(_after(course, trials) for course in self.courses)
         place = share * (len(found) - 1)
         low, high = found[math.floor(place)], found[math.ceil(place)]
         return low if low == high else low + (place - math.floor(place)) * (high - low)
 
+    @property
+    def built(self) -> float:
+        """Candidates that were built: the mean of the seeds."""
+        return sum(course.built for course in self.courses) / len(self.courses)
+
+    @property
+    def time(self) -> float:
+        """What a search would take, in measurements: the mean of the seeds."""
+        return sum(course.time for course in self.courses) / len(self.courses)
+
 
 def row(compared: Compared, marks: Iterable[int]) -> list[str]:
-    """A row of the table: recording, its optimum, sampler, candidates in flight, then a cell for each mark."""
+    """A row: recording, its optimum, sampler, candidates in flight, a cell for each mark, what was built, the time."""
     cells = (_cell(compared.quantile(0.5, mark), compared.quantile(0.9, mark)) for mark in marks)
     name = Path(compared.file).name.removesuffix(".gz").removesuffix(".json")
-    return [name, f"{compared.best_ms:.4g}", compared.sampler, str(compared.in_flight), *cells]
+    return [name, f"{compared.best_ms:.4g}", compared.sampler, str(compared.in_flight), *cells, *_effort([compared])]
 
 
 def mean_rows(compared: Sequence[Compared], marks: Sequence[int]) -> list[list[str]]:
@@ -41,7 +53,7 @@ def mean_rows(compared: Sequence[Compared], marks: Sequence[int]) -> list[list[s
     for sampler, in_flight in dict.fromkeys((c.sampler, c.in_flight) for c in compared):
         same = [c for c in compared if (c.sampler, c.in_flight) == (sampler, in_flight)]
         cells = [_cell(_mean(c.quantile(0.5, m) for c in same), _mean(c.quantile(0.9, m) for c in same)) for m in marks]
-        rows.append(["geometric mean", "", sampler, str(in_flight), *cells])
+        rows.append(["geometric mean", "", sampler, str(in_flight), *cells, *_effort(same)])
     return rows
 
 
@@ -50,10 +62,11 @@ def as_data(compared: Iterable[Compared], marks: Sequence[int]) -> list[dict[str
     return [
         {
             "file": c.file, "optimum_ms": c.best_ms, "sampler": c.sampler, "in_flight": c.in_flight,
+            "built": c.built, "time": c.time,
             "after": [
                 {
                     "trials": mark, "median": c.quantile(0.5, mark), "p90": c.quantile(0.9, mark),
-                    "seeds": [course[min(mark, len(course)) - 1] if course else math.inf for course in c.courses],
+                    "seeds": [_after(course, mark) for course in c.courses],
                 }
                 for mark in marks
             ],
@@ -70,7 +83,7 @@ def draw(compared: Sequence[Compared]) -> "Figure":
     figure = Figure(figsize=(5.0 * len(files), 4.2), layout="constrained")
     for axes, file in zip(figure.subplots(1, len(files), squeeze=False)[0], files, strict=True):
         for c in (c for c in compared if c.file == file):
-            steps = range(1, max(map(len, c.courses), default=0) + 1)
+            steps = range(1, max((len(course.steps) for course in c.courses), default=0) + 1)
             medians = [c.quantile(0.5, step) for step in steps]
             [line] = axes.plot(steps, medians, label=f"{c.sampler}, {c.in_flight} in flight")
             axes.fill_between(
@@ -81,6 +94,15 @@ def draw(compared: Sequence[Compared]) -> "Figure":
         axes.set_ylim(1.0, 2.0)
         axes.legend(frameon=False)
     return figure
+
+
+def _after(course: "Course", trials: int) -> float:
+    """The best after so many evaluations; after all, where a search ended before."""
+    return course.steps[min(trials, len(course.steps)) - 1] if course.steps else math.inf
+
+
+def _effort(compared: Sequence[Compared]) -> list[str]:
+    return [f"{_mean(c.built for c in compared):.0f}", f"{_mean(c.time for c in compared):.0f}"]
 
 
 def _mean(ratios: Iterable[float]) -> float:

@@ -99,9 +99,15 @@ def heartbeat(session: Session, owner: Owner, lease_s: float = LEASE_S) -> int:
     return session.connection().execute(update(Claim).where(Claim.owner == owner.id).values(expires=expires)).rowcount
 
 
-def release(session: Session, owner: Owner) -> int:
-    """Give up all claims of an owner; returns how many there were."""
-    return session.connection().execute(delete(Claim).where(Claim.owner == owner.id)).rowcount
+def release(session: Session, owner: Owner, problem: Problem | None = None, candidate: Candidate | None = None) -> int:
+    """Give up all claims of an owner, or the one on a candidate for a problem; returns how many there were."""
+    query = delete(Claim).where(Claim.owner == owner.id)
+    if problem is not None and candidate is not None:
+        query = query.where(
+            Claim.problem_id == problem_row(session, problem).id,
+            Claim.candidate_id == candidate_row(session, problem.op, candidate).id,
+        )
+    return session.connection().execute(query).rowcount
 
 
 def sweep(session: Session) -> None:

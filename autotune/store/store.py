@@ -259,9 +259,12 @@ class Store:
         """Renew an owner's claims; returns how many it has. A server that is away is hardly waited for."""
         return self.transact(lambda session: claims.heartbeat(session, owner, lease_s), limit_s=_HARDLY_S)
 
-    def release(self, owner: Owner) -> int:
-        """Give up all of an owner's claims; returns how many there were. A server that is away is hardly waited for."""
-        return self.transact(lambda session: claims.release(session, owner), limit_s=_HARDLY_S)
+    def release(self, owner: Owner, problem: Problem | None = None, candidate: Candidate | None = None) -> int:
+        """Give up all of an owner's claims, or that on one candidate for a problem; returns how many there were.
+
+        A server that is away is hardly waited for.
+        """
+        return self.transact(lambda session: claims.release(session, owner, problem, candidate), limit_s=_HARDLY_S)
 
     # --- winners and lists
 

@@ -1,6 +1,6 @@
 """What turns candidates into measurements: the pipeline of builds and worker, or a recorded space."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +27,10 @@ class Load:
     device_seconds: float = 0.0
 
 
+Order = Callable[[Sequence[Candidate]], Sequence[Candidate] | None]
+"""Puts the most promising of candidates first; None where nothing is known of them."""
+
+
 class Evaluator(Protocol):
     """Evaluates candidates, several at a time, in whatever order they get ready. Used by one thread."""
 
@@ -42,6 +46,12 @@ class Evaluator(Protocol):
 
         Raises:
             AutotuneError: the machinery failed, which is no candidate's fault.
+        """
+
+    def reconsider(self, order: Order) -> Sequence[Candidate]:
+        """Of what is built and waits for the device, measure the most promising first.
+
+        Where more wait than the device needs, the least promising are forgotten; returns those.
         """
 
     def note_best(self, ms: float) -> None:

@@ -52,6 +52,9 @@ class Log(Protocol):
         `waiting`: there is nothing else to do.
         """
 
+    def withdraw(self, candidate: Candidate) -> None:
+        """Give up the claim on one candidate."""
+
     def release(self) -> None:
         """Give up all claims."""
 
@@ -111,6 +114,10 @@ class Records:
         if answer.granted:
             self._heartbeat.start()
         return answer
+
+    def withdraw(self, candidate: Candidate) -> None:
+        """Give up the claim on one candidate."""
+        self.store.release(self.owner, self.problem, candidate)
 
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:
         """Record a trial, committed when this returns; gives its id."""

@@ -1,13 +1,13 @@
 """The thread that keeps the device busy: takes built candidates, has the worker judge them, hands back verdicts."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from queue import Empty, Queue
+from dataclasses import dataclass
 
 from autotune.compilers.artifact import Artifact
+from autotune.core.candidate import Candidate
 from autotune.core.errors import AutotuneError
 from autotune.core.measurement import Timing
 from autotune.core.outcome import Outcome
@@ -25,11 +25,18 @@ Programs = tuple[tuple[Artifact, LaunchPlan], ...]
 Judged = tuple[Verdict, float]
 """A verdict, and the seconds that it took the device."""
 
-_Step = tuple[Callable[[], None], Callable[[], bool]]  # what to do, how to forget it
+
+@dataclass(frozen=True)
+class _Step:
+    """What to do, how to forget it, and for which candidate it is."""
+
+    do: Callable[[], None]
+    forget: Callable[[], bool]
+    candidate: Candidate | None = None
 
 
 class Lane:
-    """Feeds one worker from a queue, in order of arrival.
+    """Feeds one worker from a queue, in order of arrival unless another is preferred.
 
     Args:
         client: the worker; used by this lane's thread alone from now on.
@@ -44,8 +51,8 @@ class Lane:
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
-        self._steps: Queue[_Step | None] = Queue()
-        self._lock = threading.Lock()  # a step is queued before the end or not at all
+        self._steps: list[_Step] = []
+        self._changed = threading.Condition()  # a step is queued before the end or not at all
         self._over = self._closing = False
         self._idle = threading.Event()
         self._best_ms: float | None = None
@@ -55,13 +62,33 @@ class Lane:
     @property
     def waiting(self) -> int:
         """Candidates that are built and not yet on the device."""
-        return self._steps.qsize()
+        return len(self._steps)
 
-    def put(self, artifact: Artifact, plan: LaunchPlan) -> "Future[Judged]":
+    def queue(self) -> list[Candidate]:
+        """The same, the next one first."""
+        with self._changed:
+            return [step.candidate for step in self._steps if step.candidate is not None]
+
+    def put(self, artifact: Artifact, plan: LaunchPlan, candidate: Candidate) -> "Future[Judged]":
         """Queue a candidate. The future is cancelled where it is forgotten before the device has it."""
         judged: Future[Judged] = Future()
-        self._queue(judged, lambda: judged.set_result(self._evaluate(artifact, plan)))
+        self._queue(judged, lambda: judged.set_result(self._evaluate(artifact, plan)), candidate)
         return judged
+
+    def prefer(self, ordered: Sequence[Candidate]) -> None:
+        """Have these candidates judged in this order, what is not among them afterwards."""
+        places = {candidate: place for place, candidate in enumerate(ordered)}
+        with self._changed:
+            self._steps.sort(key=lambda s: len(places) if s.candidate is None else places.get(s.candidate, len(places)))
+
+    def forget(self, candidate: Candidate) -> bool:
+        """Take a candidate out of the queue; False where the device has it already."""
+        with self._changed:
+            found = next((step for step in self._steps if step.candidate == candidate), None)
+            if found is None:
+                return False
+            self._steps.remove(found)
+        return found.forget()
 
     def note_best(self, ms: float) -> None:
         """The best time known: later candidates are given up when they are clearly slower."""
@@ -87,25 +114,38 @@ class Lane:
 
     def close(self) -> None:
         """Stop at once: kill the worker, forget the queue."""
-        self._closing = True
-        self._steps.put(None)
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
         self._client.kill(for_good=True)
         self._thread.join()
         self._client.close()
 
-    def _queue(self, future: "Future[Judged] | Future[tuple[Timing | None, ...]]", step: Callable[[], None]) -> None:
-        with self._lock:
+    def _queue(
+        self, future: "Future[Judged] | Future[tuple[Timing | None, ...]]", step: Callable[[], None],
+        candidate: Candidate | None = None,
+    ) -> None:  # fmt: skip
+        with self._changed:
             if self._over:
                 future.cancel()
             else:
-                self._steps.put((step, future.cancel))
+                self._steps.append(_Step(step, future.cancel, candidate))
+                self._changed.notify()
 
     def _forget(self) -> None:
-        with contextlib.suppress(Empty):
-            while True:
-                step = self._steps.get_nowait()
-                if step is not None:
-                    step[1]()
+        with self._changed:
+            steps, self._steps = self._steps, []
+        for step in steps:
+            step.forget()
+
+    def _next(self) -> _Step | None:
+        """Waits for a step; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._steps or self._closing)
+            if self._closing:
+                return None
+            self._idle.clear()
+            return self._steps.pop(0)
 
     def _run(self) -> None:
         forget: Callable[[], bool] | None = None
@@ -113,17 +153,16 @@ class Lane:
             self._begin()
             while not self._closing:
                 self._idle.set()
-                step = self._steps.get()
-                self._idle.clear()
+                step = self._next()
                 if step is None:
                     break
-                do, forget = step
-                do()
+                forget = step.forget
+                step.do()
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for this thread any more
             if not self._closing or not isinstance(error, AutotuneError):
                 self._failed(error)
         finally:
-            with self._lock:
+            with self._changed:
                 self._over = True
             if forget is not None:
                 forget()  # nothing happens where it was done

@@ -51,6 +51,7 @@ class Engine:
     stop: bool = False
     asked: int = 0
     duplicates: int = 0
+    withdrawn: int = 0  # asked and built, then dropped
     new: int = 0  # trials made here
     learned: int = 0  # by whomever, since this engine began
     stopped: Stopped | None = None
@@ -80,6 +81,7 @@ class Engine:
                 for finished in self.evaluator.poll(_TICK_S if self._open else 0.0):
                     self._finish(finished)
                 self.follow()
+                self._reconsider()
                 self._look_around()
                 if self.waiting:
                     time.sleep(_WAIT_S)
@@ -195,6 +197,16 @@ class Engine:
         if why is not None:
             self._rule_out(proposal, why)
         return why is not None
+
+    def _reconsider(self) -> None:
+        """Drop what was built for nothing: more is known by now than when it was asked."""
+        if self.stopped is not None:
+            return
+        for candidate in self.evaluator.reconsider(self._strategy.order):
+            self.records.withdraw(candidate)
+            for proposal in self._open.pop(candidate):
+                self._strategy.withdraw(proposal)
+            self.withdrawn += 1
 
     def _rule_out(self, proposal: Proposal, why: str) -> None:
         measurement = Measurement(Outcome.INFEASIBLE, why)

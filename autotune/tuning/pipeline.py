@@ -35,26 +35,29 @@ from autotune.families.source import SOURCE_NAME
 from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
-from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
-from autotune.tuning.room import Spent, enough_under_way
+from autotune.tuning.room import KEPT, Spent, enough_under_way
 
 RETIME_ROUNDS = 3
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
     """A binary with its launches on the device, or back from it; candidates that share it share the verdict."""
 
     first: Job
     judged: "Future[Judged]"
+    shared: bool = False
 
     @property
-    def doubtful(self) -> bool:
-        """Whether it ended as another run of it need not."""
-        done = self.judged.done() and not self.judged.cancelled() and self.judged.exception() is None
+    def spent(self) -> bool:
+        """Whether it ended as another run of it need not, or was forgotten."""
+        if self.judged.cancelled():
+            return True
+        done = self.judged.done() and self.judged.exception() is None
         return done and self.judged.result()[0].outcome in DOUBTFUL
 
 
@@ -116,6 +119,20 @@ class Pipeline:
         if self._failure is not None and not finished:
             raise self._failure
         return finished
+
+    def reconsider(self, order: Order) -> Sequence[Candidate]:
+        """The most promising of what waits for the device first; but for a few, the least promising are forgotten."""
+        ready = self._lane.queue()
+        ordered = order(ready) if len(ready) > 1 else None
+        if ordered is None:
+            return []
+        self._lane.prefer(ordered)
+        with self._lock:
+            alone = {run.first.source.candidate for run in self._runs.values() if not run.shared}
+            gone = [c for c in ordered[KEPT:] if c in alone and self._lane.forget(c)]
+            self._built_candidates += len(gone)
+        self._submitted.difference_update(gone)
+        return gone
 
     def note_best(self, ms: float) -> None:
         """Lets candidates that are much slower be given up early."""
@@ -261,8 +278,11 @@ class Pipeline:
             if self._dropped:  # what was still being built must not get before the finalists
                 raise CancelledError
             run = self._runs.get((artifact.binary_hash, plan))
-            if run is None or run.doubtful:
-                run = self._runs[artifact.binary_hash, plan] = _Run(job, self._lane.put(artifact, plan))
+            if run is None or run.spent:
+                judged = self._lane.put(artifact, plan, job.source.candidate)
+                run = self._runs[artifact.binary_hash, plan] = _Run(job, judged)
+            else:
+                run.shared = True
         verdict, seconds = run.judged.result()
         if run.first is job:
             return verdict, seconds

@@ -14,13 +14,17 @@ from autotune.devices.recorded import RecordedSpace
 from autotune.devices.replay import ReplayDevice
 from autotune.store.records import ClaimAnswer, StoredMeasurement
 from autotune.tuning.budget import Budget, Clock
-from autotune.tuning.evaluator import Finished, Load
+from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.history import Room
 from autotune.tuning.joint_space import Families, Family
 from autotune.tuning.ledger import Ledger
 from autotune.tuning.listed import ListedSpace
 from autotune.tuning.loop import Engine
+from autotune.tuning.room import KEPT
 from autotune.tuning.samplers import make_strategy
+
+BUILD = 15.0
+"""A build takes as long as so many measurements: on an H200, 284 s of compiling for 19 s on the device."""
 
 
 def recorded_family(recording: RecordedSpace) -> Family:
@@ -29,22 +33,46 @@ def recorded_family(recording: RecordedSpace) -> Family:
     return Family(recording.name, "recorded", recording.parameters, {}, ListedSpace(recording.parameters, known))
 
 
+@dataclass
 class Player:
-    """Answers candidates from a recording, `capacity` at a time."""
+    """Answers candidates from a recording, in the time of a pretended machine.
 
-    def __init__(self, device: ReplayDevice, capacity: int = 1) -> None:
-        self._device = device
-        self.capacity = capacity
-        self._waiting: list[Candidate] = []
+    `capacity` candidates are under way at a time, each built on a core of its own, which takes `build` times as long as
+    the device takes for a measurement. As the pipeline does, it measures the most promising of what is built, and drops
+    the rest but for a few.
+    """
+
+    device: ReplayDevice
+    capacity: int = 1
+    build: float = 0.0
+    now: float = 0.0  # in measurements
+    built: int = 0
+    _waiting: dict[Candidate, float] = field(default_factory=dict)  # when each is built
 
     def submit(self, candidate: Candidate) -> None:
-        self._waiting.append(candidate)
+        self._waiting[candidate] = self.now + self.build
+        self.built += 1
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:  # noqa: ARG002 - never waits
         if not self._waiting:
             return []
-        candidate = self._waiting.pop(0)
-        return [Finished(candidate, "", self._device.measure(candidate.config))]
+        ready = self._ready()
+        candidate = ready[0] if ready else min(self._waiting, key=self._waiting.__getitem__)
+        self.now = max(self.now, self._waiting.pop(candidate)) + 1.0
+        return [Finished(candidate, "", self.device.measure(candidate.config))]
+
+    def reconsider(self, order: Order) -> Sequence[Candidate]:
+        ready = self._ready()
+        ordered = order(ready) if len(ready) > 1 else None
+        if ordered is None:
+            return []
+        kept, gone = ordered[:KEPT], ordered[KEPT:]
+        rest = {candidate: at for candidate, at in self._waiting.items() if candidate not in ordered}
+        self._waiting = {candidate: self._waiting[candidate] for candidate in kept} | rest
+        return gone
+
+    def _ready(self) -> list[Candidate]:
+        return [candidate for candidate, at in self._waiting.items() if at <= self.now]
 
     def note_best(self, ms: float) -> None:
         """Recorded times are what they are."""
@@ -53,7 +81,7 @@ class Player:
         return Load()
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
-        return [self._device.measure(candidate.config).timing for candidate in candidates]
+        return [self.device.measure(candidate.config).timing for candidate in candidates]
 
     def drop(self) -> None:
         self._waiting.clear()
@@ -75,6 +103,9 @@ class Unrecorded:
     def claim(self, candidate: Candidate, room: Room | None = None, *, again: bool = False) -> ClaimAnswer:  # noqa: ARG002
         return ClaimAnswer("granted")
 
+    def withdraw(self, candidate: Candidate) -> None:
+        """It was written nowhere."""
+
     def write(self, candidate: Candidate, source_hash: str, measurement: Measurement) -> int:  # noqa: ARG002
         return next(self._ids)
 
@@ -85,32 +116,51 @@ class Unrecorded:
         """Nobody else is there."""
 
 
-def replay(recording: RecordedSpace, *, sampler: str, trials: int, seed: int, capacity: int = 1) -> Ledger:
+@dataclass(frozen=True)
+class Course:
+    """How a search of a recording went: best so far over the optimum after 1, 2, … evaluations.
+
+    `built`: candidates that were built, those included that were dropped; `time`: what all took, in measurements.
+    """
+
+    steps: Sequence[float]
+    built: int
+    time: float
+
+
+def replay(
+    recording: RecordedSpace, *, sampler: str, trials: int, seed: int, capacity: int = 1, build: float = BUILD
+) -> Ledger:
     """Search a recording: what is known after `trials` evaluations with this sampler.
 
-    `capacity`: candidates under way at a time, as with parallel builds.
+    `capacity`: candidates under way at a time, as with parallel builds, each of which takes `build` measurements.
     """
-    families, ledger = Families([recorded_family(recording)]), Ledger()
-    engine = Engine(
-        families, ledger, Unrecorded(), Player(ReplayDevice(recording), capacity), Clock(Budget(trials)),
-        np.random.default_rng(seed), lambda seen: make_strategy(sampler, families, seen, seed), startup=10,
-    )  # fmt: skip
-    for _ in engine.steps():
-        pass
-    return ledger
+    return _played(recording, sampler, trials, seed, Player(ReplayDevice(recording), capacity, build))
 
 
-def course(recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1) -> list[float]:
-    """How a search of a recording went: best so far over the optimum after 1, 2, … `trials` evaluations.
-
-    Infinite while nothing has succeeded; shorter than `trials` where the recording has no more.
+def course(
+    recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1, build: float = BUILD
+) -> Course:
+    """`replay`, as a curve: infinite while nothing has succeeded; shorter than `trials` where there is no more.
 
     Raises:
         UsageError: no configuration of the recording succeeded, or there is no such sampler.
     """
     optimum, best = recording.best_ms, math.inf
+    player = Player(ReplayDevice(recording), in_flight, build)
     steps = []
-    for entry in replay(recording, sampler=sampler, trials=trials, seed=seed, capacity=in_flight).trial_entries():
+    for entry in _played(recording, sampler, trials, seed, player).trial_entries():
         best = min(best, entry.ms)
         steps.append(best / optimum)
-    return steps
+    return Course(steps, player.built, player.now)
+
+
+def _played(recording: RecordedSpace, sampler: str, trials: int, seed: int, player: Player) -> Ledger:
+    families, ledger = Families([recorded_family(recording)]), Ledger()
+    engine = Engine(
+        families, ledger, Unrecorded(), player, Clock(Budget(trials)), np.random.default_rng(seed),
+        lambda seen: make_strategy(sampler, families, seen, seed), startup=10,
+    )  # fmt: skip
+    for _ in engine.steps():
+        pass
+    return ledger

@@ -9,6 +9,9 @@ AT_FIRST = 32
 KNOWN = 8
 """Candidates after which it is."""
 
+KEPT = 4
+"""Built candidates that wait for the device at most, once it is known which of them are promising."""
+
 _MARGIN = 1.75  # builds, and times on the device, differ from one candidate to the next
 
 

@@ -1,5 +1,6 @@
 """What proposes candidates: the part of a search that `--sampler` chooses."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +26,12 @@ class Strategy(Protocol):
 
     def tell(self, proposal: Proposal, value: float | None) -> None:
         """How a proposal came out. A proposal may stay untold while it is evaluated."""
+
+    def withdraw(self, proposal: Proposal) -> None:
+        """A proposal that is given up before it was evaluated: as if it had never been asked."""
+
+    def order(self, candidates: Sequence[Candidate]) -> Sequence[Candidate] | None:
+        """Candidates under way, the most promising first by what is known now; None where nobody can say."""
 
     def add(self, candidate: Candidate, value: float | None) -> None:
         """A result that this strategy did not propose: from the database, or from another process."""

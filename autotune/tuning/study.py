@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -13,6 +13,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from autotune.core.candidate import Candidate
 from autotune.tuning.encoding import Encoding
 from autotune.tuning.strategy import Proposal
+
+WITHDRAWN = "withdrawn"
+"""Attribute of a trial that was given up before anything was known of it."""
 
 _PENALTY = math.log(4.0)
 
@@ -58,6 +61,22 @@ class OptunaStrategy:
             self.study.tell(trial, state=TrialState.PRUNED)
         else:
             self.study.tell(trial, value)
+
+    def withdraw(self, proposal: Proposal) -> None:
+        trial = self._open.pop(proposal.number)
+        trial.set_user_attr(WITHDRAWN, value=True)
+        self.study.tell(trial, state=TrialState.FAIL)  # samplers forget failed trials
+
+    def order(self, candidates: Sequence[Candidate]) -> list[Candidate] | None:
+        """By the sampler's `promise`, where it has one."""
+        promise = getattr(self.study.sampler, "promise", None)
+        if promise is None:
+            return None
+        scores = promise(self.study, [self._encoding.parameters(candidate) for candidate in candidates])
+        if scores is None:
+            return None
+        places = sorted(range(len(candidates)), key=lambda place: -scores[place])
+        return [candidates[place] for place in places]
 
     def add(self, candidate: Candidate, value: float | None) -> None:
         self.study.add_trial(_finished(self._encoding, candidate, self._known(value)))

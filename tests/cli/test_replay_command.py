@@ -13,6 +13,7 @@ from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.devices.recorded import RecordedResult, RecordedSpace
 from autotune.report.replays import Compared, as_data, draw, mean_rows, row
+from autotune.tuning.replayed import Course
 
 LIMITS = "DeviceLimitsExceeded"
 
@@ -110,11 +111,14 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     files = [str(cache(tmp_path / name)) for name in ("one.json", "two.json")]
     assert run(["replay", *files, "--sampler", "random", "--trials", "36,6", "--seeds", "3", "--in-flight", "1,2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["recording", "optimum", "ms", "sampler", "in", "flight", "after", "6", "after", "36"]
+    assert lines[0].split() == ["recording", "optimum", "ms", "sampler", "in", "flight", "after", "6", "after", "36",
+                                "built", "time"]  # fmt: skip
     assert [line.split()[:4] for line in lines[1:5]] == [
         [name, "1", "random", flight] for name in ("one", "two") for flight in ("1", "2")
     ]
-    assert all(line.endswith("1.000 / 1.000") for line in lines[1:])
+    assert all("1.000 / 1.000  " in line for line in lines[1:])
+    assert {tuple(line.split()[-2:]) for line in lines[1::2]} == {("36", "576")}  # 36 builds of 15, one after the other
+    assert all(288 < int(line.split()[-1]) < 360 for line in lines[2::2])  # two at a time
     assert [line.split()[:4] for line in lines[5:]] == [["geometric", "mean", "random", f] for f in ("1", "2")]
 
 
@@ -142,14 +146,14 @@ def test_a_wrong_request(tmp_path: Path, options: list[str], message: str, capsy
 
 
 def compared(*courses: list[float], file: str = "a.json") -> Compared:
-    return Compared(file, 1.0, "random", 4, courses)
+    return Compared(file, 1.0, "random", 4, [Course(steps, 10, 40.0) for steps in courses])
 
 
 def test_quantiles_are_interpolated_and_short_searches_stay_as_they_ended() -> None:
     c = compared([4.0, 2.0, 1.0], [3.0, 3.0], [2.0, 1.5, 1.5])
     assert [c.quantile(0.5, n) for n in (1, 2, 3)] == [3.0, 2.0, 1.5]
     assert c.quantile(0.9, 3) == pytest.approx(2.7)
-    assert row(c, [3]) == ["a", "1", "random", "4", "1.500 / 2.700"]
+    assert row(c, [3]) == ["a", "1", "random", "4", "1.500 / 2.700", "10", "40"]
 
 
 def test_a_search_that_found_nothing_stays_infinite() -> None:
@@ -160,7 +164,7 @@ def test_a_search_that_found_nothing_stays_infinite() -> None:
 
 def test_means_are_geometric() -> None:
     rows = mean_rows([compared([1.0]), compared([4.0], file="b.json")], [1])
-    assert rows == [["geometric mean", "", "random", "4", "2.000 / 2.000"]]
+    assert rows == [["geometric mean", "", "random", "4", "2.000 / 2.000", "10", "40"]]
 
 
 def test_a_picture_has_a_line_for_each_kind() -> None:

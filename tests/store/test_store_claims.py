@@ -113,6 +113,15 @@ def test_what_is_taken_over_is_in_the_budget_already(store: Store) -> None:
     assert store.claim(H200, FORWARD, candidate(0), mine, terms).state == "granted"
 
 
+def test_a_claim_on_one_candidate_is_given_up(store: Store) -> None:
+    mine, other = Owner.here(), Owner("other", "elsewhere", 2)
+    for i in (1, 2):
+        store.claim(H200, FORWARD, candidate(i), mine)
+    assert store.release(mine, FORWARD, candidate(1)) == 1
+    assert store.claim(H200, FORWARD, candidate(1), other).granted
+    assert store.claim(H200, FORWARD, candidate(2), other).state == "held"
+
+
 def test_one_names_the_winner_at_a_time(store: Store) -> None:
     one, two = Owner.here(), Owner.here()
     assert store.claim(H200, FORWARD, None, one).granted

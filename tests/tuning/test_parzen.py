@@ -11,7 +11,7 @@ from optuna.trial import Trial, TrialState, create_trial
 
 from autotune.core.values import Value
 from autotune.tuning.joint_space import Families
-from autotune.tuning.replayed import replay
+from autotune.tuning.replayed import course, replay
 from autotune.tuning.samplers import make_strategy
 from autotune.tuning.samplers.by_parzen import ParzenSampler
 from autotune.tuning.study import OptunaStrategy
@@ -112,6 +112,47 @@ def test_thousands_of_trials_of_which_some_failed() -> None:
         search.add(families["fam"].candidate({"A": a, "B": b, "C": c}), value)
     config = search.ask().candidate.config
     assert abs(int(config["A"]) - 20) + abs(int(config["B"]) - 20) <= 4
+
+
+def test_it_says_which_of_those_under_way_are_promising_by_now() -> None:
+    families = Families([family("a", X=range(30)), family("b", A=SIX, B=range(50))])
+    search = strategy(families)
+    under_way = [families["a"].candidate({"X": 3}), families["b"].candidate({"A": 2, "B": 40})]
+    under_way += [families["b"].candidate({"A": 4, "B": 40})]
+    asked = [search.propose(candidate) for candidate in under_way]
+    assert search.order(under_way) is None  # nothing is known
+    for b in range(5):
+        for a in SIX:
+            search.add(families["b"].candidate({"A": a, "B": b}), float(abs(a - 2)))
+        search.add(families["a"].candidate({"X": b + 10}), 9.0)
+    ordered = search.order(under_way)
+    assert ordered is not None
+    assert ordered[0].config == {"A": 2, "B": 40}
+    search.tell(asked[0], 9.0)
+    assert search.order(under_way[1:]) == [under_way[1], under_way[2]]
+
+
+def test_what_is_withdrawn_is_as_if_it_had_never_been_asked() -> None:
+    families = two_families()
+    search = strategy(families)
+    proposals = [search.ask() for _ in range(24)]
+    for proposal in (proposals[3], proposals[23], proposals[10]):
+        search.withdraw(proposal)
+    for proposal in proposals[11:20]:
+        search.tell(proposal, 1.0)
+    again = {search.ask().candidate for _ in range(3)}
+    assert again == {proposals[3].candidate, proposals[10].candidate, proposals[23].candidate}
+    for proposal in proposals[20:23]:
+        search.tell(proposal, 0.1)  # they are found where they have moved to
+
+
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_what_is_dropped_is_no_trial(capacity: int) -> None:
+    space = recording()
+    went = course(space, "parzen", 60, 0, capacity)
+    assert len(went.steps) == 60
+    assert went.built == 60 if capacity == 4 else went.built > 100
+    assert went.time < 60 * 16  # than one after the other
 
 
 def branching(trial: Trial) -> float:

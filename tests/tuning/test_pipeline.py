@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from autotune.tuning import pipeline as module
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Finished
 from autotune.tuning.pipeline import Pipeline
+from autotune.tuning.room import KEPT
 from tests.search_doubles import PROBLEM, VERIFIED
 from tests.sources import kernel_source
 
@@ -277,3 +278,45 @@ def test_a_thread_that_cannot_start_is_said(pipeline: Pipeline, monkeypatch: pyt
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(AutotuneError, match=r"can't start new thread: allow more processes and threads \(ulimit -u\)"):
         submit(pipeline, "a")
+
+
+def by_name(ready: Sequence[Candidate]) -> list[Candidate]:
+    return sorted(ready, key=lambda candidate: str(candidate.config["X"]))
+
+
+def wait_for_the_device(pipeline: Pipeline, worker: Worker, *built: str, waiting: int) -> None:
+    """Until one candidate is on the device, and so many others wait for it."""
+    submit(pipeline, "z")
+    assert worker.begun.acquire(timeout=60)
+    submit(pipeline, *built)
+    while pipeline.load().waiting < waiting:
+        time.sleep(0.001)
+
+
+def test_the_most_promising_of_what_is_built_is_measured_first_and_the_rest_dropped(
+    pipeline: Pipeline, worker: Worker
+) -> None:
+    built = "fedcba"[: KEPT + 2]
+    wait_for_the_device(pipeline, worker, *built, waiting=len(built))
+    assert pipeline.reconsider(lambda ready: None) == []
+    gone = pipeline.reconsider(by_name)
+    assert [candidate.config["X"] for candidate in gone] == ["e", "f"]
+    for _ in range(2 + KEPT):
+        worker.answers.release()
+    found = finished(pipeline, 1 + KEPT)
+    assert worker.asked == ["z", *"abcd"]
+    assert sorted(names(found)) == sorted(worker.asked)
+    submit(pipeline, "f")  # wanted after all
+    assert names(finished(pipeline, 1)) == ["f"]
+
+
+def test_what_others_wait_for_is_not_dropped(pipeline: Pipeline, worker: Worker) -> None:
+    wait_for_the_device(pipeline, worker, *"abcd"[:KEPT], "s1", waiting=KEPT + 1)
+    submit(pipeline, "s2")  # the same binary
+    while pipeline.load().building:
+        time.sleep(0.001)
+    time.sleep(0.05)  # its thread has met the first by then, or the next line is not put to the test
+    assert pipeline.reconsider(by_name) == []
+    for _ in range(2 + KEPT):
+        worker.answers.release()
+    assert len(finished(pipeline, 3 + KEPT)) == 3 + KEPT

@@ -3,9 +3,10 @@
 The idea is that of the tree-structured Parzen estimator (Bergstra et al., Algorithms for Hyper-Parameter Optimization,
 2011): propose where good trials are dense and bad ones are not. Optuna's draws its candidates from the density of the
 good ones, so that in a constrained space a third of them are not valid or known; here candidates are drawn from the
-space, with all neighbours of the fastest trials beside them.
+space, with all neighbours of the fastest trials beside them. A Gaussian process ranks them as well.
 """
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,17 +23,22 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.tuning.encoding import Tree
 from autotune.tuning.joint_space import Families, Family, Seen
+from autotune.tuning.process import Rows, log_improvement
 from autotune.tuning.strategy import Strategy
-from autotune.tuning.study import OptunaStrategy, accept_experiments
-
-Rows = NDArray[np.int64]
-"""Configurations of one branch, a row each: the position of every parameter's value in its list."""
+from autotune.tuning.study import WITHDRAWN, OptunaStrategy, accept_experiments
+from autotune.tuning.tried import EQUAL, Branch, Tried
 
 STARTUP = 20
 """Trials, finished or under way, before which candidates are random."""
 
-POOL = 1500
-"""Random candidates that are compared for one proposal."""
+APART = 64
+"""Random candidates of which the one least like all earlier ones begins."""
+
+POOL = 600
+"""Random candidates that are compared for one proposal, in all branches together."""
+
+FEWEST = 50
+"""Of them in any one branch."""
 
 FASTEST = 5
 """Trials of which all neighbours (one parameter changed) are compared, too."""
@@ -40,22 +46,13 @@ FASTEST = 5
 SHARES = (0.05, 0.1, 0.2)
 """How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
 
-_EQUAL = 0.7  # weight of a member's own value; the rest is spread over all values of the parameter
+STALE = 12
+"""Results without a better one after which every other proposal is DOUBT standard deviations of optimism."""
+
+DOUBT = 3.0
+
 _MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
 _MOST_VALUES = 256  # of an integer parameter that is treated as a list
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Parameters that occur together, with the values of each, and which of their combinations are valid.
-
-    `draw(rng, count)`: up to `count` random valid rows, none twice. `holds(rows)`: which are valid.
-    """
-
-    values: Mapping[str, tuple[Any, ...]]
-    distributions: Mapping[str, BaseDistribution]
-    draw: Callable[[np.random.Generator, int], Rows]
-    holds: Callable[[Rows], NDArray[np.bool_]]
 
 
 class ParzenSampler(BaseSampler):
@@ -103,6 +100,25 @@ class ParzenSampler(BaseSampler):
             values = tried.of.values
             return {name: values[name][place] for name, place in zip(values, row, strict=True)}
 
+    def promise(self, study: Study, candidates: Sequence[Mapping[str, Any]]) -> list[float] | None:
+        """How promising candidates under way are by what is known now, compared with each other: more is better.
+
+        None as long as too little is known.
+        """
+        with self._lock:
+            history = self._follow(study)
+            if history.told < self._startup:
+                return None
+            found = [history.place(parameters) for parameters in candidates]
+            pools = {
+                tried: np.array([row for _, row in group], dtype=np.int64)
+                for tried, group in itertools.groupby(sorted(found, key=lambda f: id(f[0])), key=lambda f: f[0])
+            }
+            scores = history.scores(pools, self._rng, waiting=False)
+            ordered = [tried for tried in history.branches if tried in pools]
+            taken = {tried: iter(score.tolist()) for tried, score in zip(ordered, scores, strict=True)}
+            return [next(taken[tried]) for tried, _ in found]
+
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
@@ -118,7 +134,7 @@ class ParzenSampler(BaseSampler):
             raise ValueError("ParzenSampler minimises or maximises one value; this study has several")
         if study not in self._histories:
             infer = None if self._branches else self._inferred
-            self._histories[study] = _History([_Tried(branch) for branch in self._branches], infer)
+            self._histories[study] = _History([Tried(branch) for branch in self._branches], infer)
         history = self._histories[study]
         history.read(study)
         return history
@@ -158,95 +174,17 @@ def _values_of(distribution: BaseDistribution) -> tuple[Any, ...]:
     return tuple(values) if len(values) <= _MOST_VALUES else ()
 
 
-class _Tried:
-    """The trials of one branch, in arrays that grow: rows and values (NaN: under way, infinite: failed)."""
-
-    def __init__(self, branch: Branch) -> None:
-        self.of = branch
-        self.cards = np.array([len(values) for values in branch.values.values()], dtype=np.int64)
-        self._places = [{value: i for i, value in enumerate(values)} for values in branch.values.values()]
-        self._primes = np.random.default_rng(0).integers(1, 2**63, len(self.cards), dtype=np.uint64) | np.uint64(1)
-        self._rows = np.zeros((64, len(self.cards)), dtype=np.int64)
-        self._values = np.zeros(64)
-        self.count = 0
-
-    @property
-    def rows(self) -> Rows:
-        return self._rows[: self.count]
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        return self._values[: self.count]
-
-    def row(self, parameters: Mapping[str, Any]) -> list[int] | None:
-        """The row of these parameters; None where they are not all of this branch."""
-        try:
-            return [p[parameters[name]] for name, p in zip(self.of.values, self._places, strict=True)]
-        except KeyError:
-            return None
-
-    def add(self, row: Sequence[int], value: float) -> int:
-        """Enter a trial; gives its place."""
-        if self.count == len(self._values):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._values = np.concatenate([self._values, np.zeros_like(self._values)])
-        self._rows[self.count], self._values[self.count] = row, value
-        self.count += 1
-        return self.count - 1
-
-    def finish(self, place: int, value: float) -> None:
-        self._values[place] = value
-
-    def untried(self, rows: Rows) -> Rows:
-        """The distinct rows that no trial has had."""
-        keys, first = np.unique(self._hashes(rows), return_index=True)
-        return rows[first[np.isin(keys, self._hashes(self.rows), invert=True)]]
-
-    def neighbours(self, places: NDArray[np.int64]) -> Rows:
-        """All valid rows that differ in one value from a trial at these places."""
-        found = [np.zeros((0, len(self.cards)), dtype=np.int64)]
-        for column, card in enumerate(self.cards.tolist()):
-            near = np.repeat(self.rows[places], card, axis=0)
-            near[:, column] = np.tile(np.arange(card), len(places))
-            found.append(near)
-        rows = np.concatenate(found)
-        return rows[self.of.holds(rows)]
-
-    def density(self, rows: Rows, members: NDArray[np.int64]) -> NDArray[np.float32]:
-        """For each row, summed over the members: the product over parameters of 0.7·[equal] + 0.3/cardinality.
-
-        Computed as exponentials of one matrix product: the logarithm of what equality is worth, over one-hot rows.
-        """
-        rest = (1.0 - _EQUAL) / self.cards
-        worth = np.log((_EQUAL + rest) / rest)
-        ones = self._one_hot(self.rows[members], worth)
-        exponents = self._one_hot(rows, np.ones(len(self.cards))) @ ones.T + np.float32(np.log(rest).sum())
-        return np.asarray(np.exp(exponents, out=exponents).sum(axis=1), dtype=np.float32)
-
-    @property
-    def uniform(self) -> float:
-        """The density of a member that may be anywhere in this branch."""
-        return float(np.exp(-np.log(self.cards).sum()))
-
-    def _one_hot(self, rows: Rows, worth: NDArray[np.float64]) -> NDArray[np.float32]:
-        ones = np.zeros((len(rows), int(self.cards.sum())), dtype=np.float32)
-        ones[np.arange(len(rows))[:, None], np.cumsum(self.cards) - self.cards + rows] = worth
-        return ones
-
-    def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
-        hashes: NDArray[np.uint64] = (rows.astype(np.uint64) + np.uint64(1)) @ self._primes
-        return hashes
-
-
 @dataclass
 class _History:
     """A study's trials by branch. Those that have ended are read once."""
 
-    branches: list[_Tried]
+    branches: list[Tried]
     infer: Callable[[FrozenTrial], Branch | None] | None  # makes branches of trials that fit none
     told: int = 0
+    stale: int = 0  # results since the best one
+    least: float = math.inf
     _read: int = 0
-    _open: dict[int, tuple[_Tried, int] | None] = field(default_factory=dict)  # by number; None: not entered yet
+    _open: dict[int, tuple[Tried, int] | None] = field(default_factory=dict)  # by number; None: not entered yet
 
     def read(self, study: Study) -> None:
         """Take in what the study knows since the last call."""
@@ -255,66 +193,128 @@ class _History:
         for number in (*self._open, *range(self._read, len(trials))):
             entered, trial = self._open.pop(number, None), trials[number]
             over = trial.state.is_finished()
+            if WITHDRAWN in trial.user_attrs:
+                self._remove(entered)
+                continue
             if entered is None and trial.params:
                 entered = self._enter(trial, over)
             if not over:
                 self._open[number] = entered
             elif entered is not None:
                 tried, place = entered
-                tried.finish(place, _value(trial, sign))
+                value = _value(trial, sign)
+                self.stale = 0 if value < self.least else self.stale + 1
+                self.least = min(self.least, value)
+                tried.finish(place, value)
                 self.told += 1
         self._read = len(trials)
 
-    def _enter(self, trial: FrozenTrial, over: bool) -> tuple[_Tried, int] | None:
+    def _remove(self, entered: tuple[Tried, int] | None) -> None:
+        """Forget a trial that was given up before anything was known of it; the last of its branch takes its place."""
+        if entered is None:
+            return
+        tried, place = entered
+        last = tried.remove(place)
+        for number, other in self._open.items():
+            if other == (tried, last):
+                self._open[number] = entered
+                break
+
+    def place(self, parameters: Mapping[str, Any]) -> tuple[Tried, list[int]]:
+        """The branch and the row of parameters of one of its trials."""
+        rows = [(tried, row) for tried in self.branches if (row := tried.row(parameters)) is not None]
+        return max(rows, key=lambda found: len(found[1]))
+
+    def _enter(self, trial: FrozenTrial, over: bool) -> tuple[Tried, int] | None:
         """A place for a trial among those of its branch: the one with most of its parameters."""
         fitting = [tried for tried in self.branches if tried.row(trial.params) is not None]
         branch = self.infer(trial) if self.infer is not None and over else None
         if branch is not None and all(len(branch.values) > len(tried.cards) for tried in fitting):
-            self.branches.append(_Tried(branch))
+            self.branches.append(Tried(branch))
             fitting.append(self.branches[-1])
         tried = max(fitting, key=lambda tried: len(tried.cards), default=None)
         row = None if tried is None else tried.row(trial.params)
         return None if tried is None or row is None else (tried, tried.add(row, math.nan))
 
-    def random(self, rng: np.random.Generator) -> tuple[_Tried, list[int]]:
-        """A random valid row of a random branch, untried if there is one."""
-        for count in (16, POOL, 64 * POOL):
+    def random(self, rng: np.random.Generator) -> tuple[Tried, list[int]]:
+        """Of random valid rows of a random branch, untried if there are any, the one least like what was tried."""
+        for count in (APART, POOL, 64 * POOL):
             for place in rng.permutation(len(self.branches)).tolist():
                 tried = self.branches[place]
-                rows = self._likely(tried, tried.untried(tried.of.draw(rng, count)))
+                rows = self._likely(tried, tried.untried(tried.of.draw(rng, count)))[:APART]
                 if len(rows):
-                    return tried, _any(rows, rng)
+                    return tried, rows[int(tried.density(rows, np.arange(tried.count)).argmin())].tolist()
         tried = self.branches[int(rng.integers(len(self.branches)))]
-        return tried, _any(tried.of.draw(rng, 1), rng)
+        return tried, _any(tried.of.draw(rng, POOL), rng)
 
-    def best(self, rng: np.random.Generator) -> tuple[_Tried, list[int]]:
-        """The untried candidate that is most like good trials and least like bad ones."""
-        values = np.concatenate([tried.values for tried in self.branches])
-        ranked = np.argsort(values, kind="stable")  # failures after all times, what is under way after those
-        timed = int(np.isfinite(values).sum())
-        share = SHARES[int(rng.integers(len(SHARES)))]
-        good = ranked[: min(timed, max(2, min(25, math.ceil(share * self.told))))]
-        bad = ranked[len(good) :]
-        if len(bad) > _MOST_BAD:
-            waiting = bad[np.isnan(values[bad])]
-            bad = np.union1d(waiting, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
-        best: tuple[float, _Tried, list[int]] | None = None
-        draws = max(POOL // len(self.branches), 1)
+    def best(self, rng: np.random.Generator) -> tuple[Tried, list[int]]:
+        """The untried candidate that is most like good trials and least like bad ones, and may well be the fastest."""
+        fastest = self._ranked()[0][:FASTEST]
+        pools: list[tuple[Tried, Rows]] = []
         for tried, start in self._places():
-            own = [
-                m[(m >= start) & (m < start + tried.count)] - start for m in (ranked[: min(timed, FASTEST)], good, bad)
-            ]
-            pool = np.concatenate([tried.of.draw(rng, draws), tried.neighbours(own[0])])
+            near = tried.neighbours(_inside(fastest, start, tried))
+            if len(near) > POOL:
+                near = near[rng.choice(len(near), POOL, replace=False, shuffle=False)]
+            pool = np.concatenate([tried.of.draw(rng, max(POOL // len(self.branches), FEWEST)), near])
             rows = self._likely(tried, tried.untried(pool))
-            if not len(rows):
-                continue
-            ratio = self._log(tried, rows, own[1], len(good)) - self._log(tried, rows, own[2], len(bad))
-            place = int(rng.permutation(np.flatnonzero(ratio == ratio.max()))[0])
-            if best is None or ratio[place] > best[0]:
-                best = float(ratio[place]), tried, rows[place].tolist()
-        return self.random(rng) if best is None else best[1:]
+            if len(rows):
+                pools.append((tried, rows))
+        if not pools:
+            return self.random(rng)
+        scores = self.scores(dict(pools), rng)
+        best = max(float(score.max()) for score in scores)
+        tops = [
+            (tried, row)
+            for (tried, rows), score in zip(pools, scores, strict=True)
+            for row in rows[score == best].tolist()
+        ]
+        return tops[int(rng.integers(len(tops)))]
 
-    def _likely(self, tried: _Tried, rows: Rows) -> Rows:
+    def scores(
+        self, pools: Mapping[Tried, Rows], rng: np.random.Generator, *, waiting: bool = True
+    ) -> list[NDArray[np.float64]]:
+        """How promising rows are, by comparison with each other: two ranks, from 0 to 1, are added.
+
+        One is the ratio of the densities of good and of bad trials, the other the improvement that a process expects:
+        they err in different places. After many results that were no better, every other time what is least known is
+        sought, instead. `waiting`: whether to look for something else than what is under way.
+        """
+        finite, rest = self._ranked()
+        share = SHARES[int(rng.integers(len(SHARES)))]
+        good = finite[: max(2, min(25, math.ceil(share * self.told)))]
+        values = np.concatenate([tried.values for tried in self.branches])
+        bad = np.concatenate([finite[len(good) :], rest])
+        if not waiting:
+            bad = bad[~np.isnan(values[bad])]
+        if len(bad) > _MOST_BAD:
+            open_ones = bad[np.isnan(values[bad])]
+            bad = np.union1d(open_ones, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
+        ratios, means, deviations = [], [], []
+        scaled, best = _scaled(values), math.inf
+        for tried, start in self._places():
+            if tried not in pools:
+                continue
+            rows, inside = pools[tried], [_inside(places, start, tried) for places in (good, bad)]
+            ratios.append(self._log(tried, rows, inside[0], len(good)) - self._log(tried, rows, inside[1], len(bad)))
+            expected = tried.expected(rows, scaled[start : start + tried.count], rng, waiting=waiting)
+            means.append(expected.means)
+            deviations.append(expected.deviations)
+            best = min(best, expected.best)
+        mean, deviation = np.concatenate(means), np.concatenate(deviations)
+        if waiting and self.stale > STALE and rng.random() < 0.5:
+            scores = _ranks(DOUBT * deviation - mean)
+        else:
+            scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
+        return np.split(scores, np.cumsum([len(part) for part in ratios])[:-1])
+
+    def _ranked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of trials with a value, the best first; then of failures and of what is under way."""
+        values = np.concatenate([tried.values for tried in self.branches])
+        ranked = np.argsort(values, kind="stable")
+        timed = int(np.isfinite(values).sum())
+        return ranked[:timed], ranked[timed:]
+
+    def _likely(self, tried: Tried, rows: Rows) -> Rows:
         """Without rows that have a value which led to another branch, where branches are taken from trials."""
         if self.infer is None or len(self.branches) == 1:
             return rows
@@ -326,22 +326,42 @@ class _History:
             likely &= ~np.isin(rows[:, column], list(gone))
         return rows[likely]
 
-    def _places(self) -> Iterator[tuple[_Tried, int]]:
+    def _places(self) -> Iterator[tuple[Tried, int]]:
         """Each branch, and where its trials begin among all."""
         start = 0
         for tried in self.branches:
             yield tried, start
             start += tried.count
 
-    def _log(self, tried: _Tried, rows: Rows, inside: NDArray[np.int64], count: int) -> NDArray[np.float32]:
+    def _log(self, tried: Tried, rows: Rows, inside: NDArray[np.int64], count: int) -> NDArray[np.float32]:
         """Logarithm of the density of a set of `count` trials, of which those at places `inside` are of this branch.
 
         The branch is a parameter like others; of a trial elsewhere nothing else compares. One more member is uniform.
         """
-        other = (1.0 - _EQUAL) / len(self.branches)
-        near = (_EQUAL + other) * tried.density(rows, inside)
+        other = (1.0 - EQUAL) / len(self.branches)
+        near = (EQUAL + other) * tried.density(rows, inside)
         far = tried.uniform * (other * (count - len(inside)) + 1.0 / len(self.branches))
         return np.asarray(np.log((near + far) / (count + 1)), dtype=np.float32)
+
+
+def _inside(places: NDArray[np.int64], start: int, tried: Tried) -> NDArray[np.int64]:
+    """Those of the places among all trials that are of one branch, counted from its first."""
+    return places[(places >= start) & (places < start + tried.count)] - start
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """With mean 0 and deviation 1; failures as the worst of all, NaN stays."""
+    told, finite = values[~np.isnan(values)], np.isfinite(values)
+    if not finite.any():
+        return np.where(np.isnan(values), np.nan, 0.0)
+    told = np.minimum(told, values[finite].max())
+    return np.asarray((np.minimum(values, values[finite].max()) - told.mean()) / (told.std() + 1e-9))
+
+
+def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
+    """From 0 for the least to nearly 1 for the greatest; equal values rank alike."""
+    _, places = np.unique(values, return_inverse=True)
+    return np.asarray(places / (places.max() + 1.0))
 
 
 def _any(rows: Rows, rng: np.random.Generator) -> list[int]:

@@ -1,5 +1,7 @@
 """What strategies share that learn nothing: they number proposals and forget results."""
 
+from collections.abc import Sequence
+
 from autotune.core.candidate import Candidate
 from autotune.tuning.strategy import Proposal
 
@@ -19,3 +21,10 @@ class Walk:
 
     def add(self, candidate: Candidate, value: float | None) -> None:
         """Nothing to learn."""
+
+    def withdraw(self, proposal: Proposal) -> None:
+        """Nothing to forget."""
+
+    def order(self, candidates: Sequence[Candidate]) -> Sequence[Candidate] | None:  # noqa: ARG002
+        """One is as good as another."""
+        return None

@@ -1,0 +1,109 @@
+"""A Gaussian process over configurations: what a time is likely to be, from times that are known.
+
+Two configurations are as alike as the parameters they share: the kernel is the product of exp(-w) over those in which
+they differ, with a weight w for each parameter, which is fitted (Rasmussen and Williams, Gaussian Processes for Machine
+Learning, 2006, chapters 2 and 5). Values have no order: of tile sizes the best is often not between two good ones.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+"""Configurations, a row each: the position of every parameter's value in its list."""
+
+_LEAST, _MOST = math.log(1e-4), math.log(20.0)  # of weights and noise
+_PRIOR, _DOUBT = math.log(0.3), 1.5  # logarithm of a weight: mean, standard deviation
+_NOISE = math.log(0.01)  # of a value, in variances of all
+_FIRST, _NEXT = 30, 8  # steps of a fit from nothing, and from the one before
+_GROWN = 1.08  # so many times more values: weights are fitted again
+
+
+def one_hot(rows: Rows, cards: NDArray[np.int64], worth: NDArray[np.float64] | float = 1.0) -> NDArray[np.float32]:
+    """Rows of zeros, with each parameter's `worth` in the column of its value. Shape: rows, sum of `cards`."""
+    ones = np.zeros((len(rows), int(cards.sum())), dtype=np.float32)
+    ones[np.arange(len(rows))[:, None], np.cumsum(cards) - cards + rows] = worth
+    return ones
+
+
+class Process:
+    """The process of one branch. Rows and values are given with each call; the weights stay, and grow with them."""
+
+    def __init__(self, cards: NDArray[np.int64]) -> None:
+        self._cards = cards
+        self._mean = np.full(len(cards) + 1, _PRIOR)
+        self._mean[-1] = _NOISE
+        self._logs = self._mean.copy()  # of the weights, and last of the noise
+        self._fitted = 0
+
+    def fit(self, rows: Rows, values: NDArray[np.float64], known: int) -> None:
+        """Weights that make the values likely, unless they were fitted to nearly as many as are `known` now.
+
+        Gradient ascent (Adam) on the posterior of their logarithms, the variance of the values profiled out.
+        """
+        if known < _GROWN * self._fitted + 1:
+            return
+        count, x = len(rows), self._logs
+        unequal = (rows[:, None, :] != rows[None, :, :]).reshape(count * count, -1).T.astype(np.float32)
+        first, second, eye = np.zeros_like(x), np.zeros_like(x), np.eye(count)
+        for step in range(1, 1 + (_NEXT if self._fitted else _FIRST)):
+            weights = np.exp(x)
+            kernel = np.exp(-(weights[:-1].astype(np.float32) @ unequal)).reshape(count, count).astype(np.float64)
+            inverse = np.linalg.inv(kernel + weights[-1] * eye)
+            explained = np.asarray(inverse @ values, dtype=np.float64)
+            outer = np.outer(explained, explained) / _variance(values, explained) - inverse
+            slope = np.empty_like(x)
+            slope[:-1] = -0.5 * weights[:-1] * (unequal @ (outer * kernel).ravel().astype(np.float32))
+            slope[-1] = 0.5 * weights[-1] * np.trace(outer)
+            slope -= (x - self._mean) / _DOUBT**2
+            first, second = 0.8 * first + 0.2 * slope, 0.95 * second + 0.05 * slope**2
+            x = x + 0.15 * first / (1 - 0.8**step) / (np.sqrt(second / (1 - 0.95**step)) + 1e-3)
+            x = np.clip(x, _LEAST, _MOST)
+        self._logs, self._fitted = x, known
+
+    def predict(
+        self, rows: Rows, known: Rows, values: NDArray[np.float64], pending: Rows
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Means and standard deviations at `rows`, and means at `pending`.
+
+        What is pending narrows the deviations around it, which needs no value (Desautels et al., Parallelizing
+        Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
+        """
+        count = len(known)
+        every = np.concatenate([known, pending])
+        kernel = self._kernel(every, every).astype(np.float64) + math.exp(self._logs[-1]) * np.eye(len(every))
+        explained = np.asarray(np.linalg.solve(kernel[:count, :count], values), dtype=np.float64)
+        across = self._kernel(rows, every)
+        inverse = np.linalg.inv(kernel).astype(np.float32)
+        taken = np.einsum("ij,ij->i", across @ inverse, across)
+        deviations = np.sqrt(_variance(values, explained) * np.maximum(1.0 - taken.astype(np.float64), 1e-6))
+        return across[:, :count] @ explained, deviations, kernel[count:, :count] @ explained
+
+    def _kernel(self, rows: Rows, others: Rows) -> NDArray[np.float32]:
+        """One matrix product: what is equal takes its weight off the sum of all."""
+        weights = np.exp(self._logs[:-1])
+        exponents = one_hot(rows, self._cards) @ one_hot(others, self._cards, weights).T
+        exponents -= np.float32(weights.sum())
+        return np.asarray(np.exp(exponents, out=exponents), dtype=np.float32)
+
+
+def _variance(values: NDArray[np.float64], explained: NDArray[np.float64]) -> float:
+    return max(float(values @ explained) / len(values), 1e-9) if len(values) else 1.0
+
+
+def log_improvement(best: float, means: NDArray[np.float64], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithm of the expected improvement over `best`, where less is better; finite also where it is tiny."""
+    z = (best - means) / deviations
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    near = np.log(np.maximum(z * _below(z) + density, 1e-300))
+    far = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - 2.0 * np.log(np.maximum(-z, 1.0))
+    return np.asarray(np.where(z > -4.0, near, far) + np.log(deviations), dtype=np.float64)
+
+
+def _below(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The normal distribution function within 1e-7 (Abramowitz and Stegun, 1964, 7.1.26)."""
+    x = np.abs(z) / math.sqrt(2.0)
+    t = 1.0 / (1.0 + 0.3275911 * x)
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.asarray(0.5 * (1.0 + np.sign(z) * (1.0 - series * np.exp(-x * x))), dtype=np.float64)

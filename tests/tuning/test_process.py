@@ -1,0 +1,65 @@
+"""The Gaussian process: it learns which parameters matter, and is surest where it knows most."""
+
+import math
+
+import numpy as np
+import pytest
+
+from autotune.tuning.process import Process, log_improvement, one_hot
+
+CARDS = np.array([4, 5, 3])
+
+
+def grid() -> np.ndarray:
+    return np.stack(np.unravel_index(np.arange(60), CARDS), axis=1)
+
+
+def test_a_row_has_a_column_for_each_value() -> None:
+    ones = one_hot(np.array([[3, 0, 2]]), CARDS, np.array([1.0, 2.0, 3.0]))
+    assert ones.tolist() == [[0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 3]]
+
+
+def test_it_learns_which_parameter_matters() -> None:
+    rows = grid()
+    values = np.array([2.0, -1.0, 0.5, -1.5])[rows[:, 0]]
+    known = np.random.default_rng(0).permutation(60)[:25]
+    process = Process(CARDS)
+    process.fit(rows[known], values[known], len(known))
+    rest = np.setdiff1d(np.arange(60), known)
+    means, deviations, _ = process.predict(rows[rest], rows[known], values[known], rows[:0])
+    np.testing.assert_allclose(means, values[rest], atol=0.1)
+    assert float(deviations.max()) < 0.3
+
+
+def test_what_is_under_way_narrows_what_is_like_it_and_moves_no_mean() -> None:
+    rows = grid()
+    process = Process(CARDS)
+    known, values = rows[[0, 30]], np.array([-1.0, 1.0])
+    means, before, _ = process.predict(rows, known, values, rows[:0])
+    same, after, hopes = process.predict(rows, known, values, rows[[59]])
+    np.testing.assert_allclose(means, same, atol=1e-5)
+    assert hopes.tolist() == pytest.approx([means[59]], abs=1e-5)
+    assert after[59] < 0.2 * before[59]
+    assert np.all(after <= before + 1e-4)
+
+
+def test_nothing_known_is_all_open() -> None:
+    means, deviations, _ = Process(CARDS).predict(grid(), grid()[:0], np.zeros(0), grid()[:0])
+    assert means.tolist() == [0.0] * 60
+    np.testing.assert_allclose(deviations, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [(0.0, 1 / math.sqrt(2 * math.pi)), (-1.0, 1.0833155), (2.0, 0.0084907), (4.2, 3.0e-6)],
+)
+def test_the_expected_improvement(mean: float, expected: float) -> None:
+    """Of a normal value with this mean and deviation 1 below 0."""
+    [found] = log_improvement(0.0, np.array([mean]), np.array([1.0]))
+    assert math.exp(found) == pytest.approx(expected, rel=0.15 if mean > 4 else 1e-3)
+
+
+def test_far_off_improvements_are_still_told_apart() -> None:
+    found = log_improvement(0.0, np.array([5.0, 50.0, 500.0]), np.ones(3))
+    assert np.all(np.isfinite(found))
+    assert np.all(np.diff(found) < 0)
