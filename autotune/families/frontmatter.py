@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.core.arithmetic import FULL, read_arithmetic
-from autotune.core.dtypes import DTYPES
 from autotune.core.errors import TemplateError
 from autotune.core.values import Value
 from autotune.families.expressions import Expression
 from autotune.families.flags import read_flags
+from autotune.families.front_values import dtype_of, expression, identifier, items_of, only, optional
 
 _OPENING = "{#---"
 _CLOSING = "---#}"
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _KEYS = frozenset(
     ("summary", "op", "source", "arch", "supports", "deterministic", "params", "defaults", "derived", "constraints")
 ) | {"workspace", "launch", "problem", "tensors", "cost", "historical", "arithmetic", "tensor_maps", "tensor_cores"} | {
@@ -199,7 +198,7 @@ class _Reader:
         parameters = self._parameters()
         cost = self._table("cost")
         return FrontMatter(
-            op=_identifier(self._text("op"), "op"),
+            op=identifier(self._text("op"), "op"),
             summary=self._text("summary"),
             source=self._text("source", ""),
             arch=self._arch(),
@@ -207,13 +206,13 @@ class _Reader:
             deterministic=Expression(self._text("deterministic", "true")),
             parameters=parameters,
             defaults=self._defaults(parameters),
-            derived=tuple((_identifier(n, "derived"), _expression(e)) for n, e in self._table("derived").items()),
+            derived=tuple((identifier(n, "derived"), expression(e)) for n, e in self._table("derived").items()),
             constraints=tuple(self._constraint(item) for item in self._list("constraints")),
             workspaces=tuple(self._workspace(n, item) for n, item in self._table("workspace").items()),
             steps=self._steps(),
             problem=tuple((n, tuple(v) if isinstance(v, list) else v) for n, v in self._table("problem").items()),
             tensors=self._tensors(),
-            flops=_expression(cost["flops"]) if "flops" in cost else None,
+            flops=expression(cost["flops"]) if "flops" in cost else None,
             tensor_maps=tuple(self._tensor_map(n, item) for n, item in self._table("tensor_maps").items()),
             tensor_cores=self._flag("tensor_cores"),
             historical=self._flag("historical"),
@@ -267,7 +266,7 @@ class _Reader:
                 raise TemplateError(f"parameter {name}: texts are one line without control characters, got {values!r}")
             if len({(type(value), value) for value in values}) != len(values):
                 raise TemplateError(f"parameter {name} lists a value twice: {values!r}")
-            parameters.append(Parameter(_identifier(name, "parameter"), tuple(values)))
+            parameters.append(Parameter(identifier(name, "parameter"), tuple(values)))
         return tuple(parameters)
 
     def _defaults(self, parameters: tuple[Parameter, ...]) -> tuple[tuple[str, Value], ...]:
@@ -280,28 +279,28 @@ class _Reader:
         return tuple((p.name, given.get(p.name, p.values[0])) for p in parameters)
 
     def _supported(self, item: Any) -> Constraint:
-        return self._constraint(item) if isinstance(item, dict) else Constraint(_expression(item), "")
+        return self._constraint(item) if isinstance(item, dict) else Constraint(expression(item), "")
 
     def _constraint(self, item: Any) -> Constraint:
-        _only(item, {"expr", "why"}, "constraints")
+        only(item, {"expr", "why"}, "constraints")
         if not item.get("why"):
             raise TemplateError(f"constraint {item.get('expr')!r} needs a 'why': the reason that a user is shown")
-        return Constraint(_expression(item.get("expr")), str(item["why"]))
+        return Constraint(expression(item.get("expr")), str(item["why"]))
 
     def _workspace(self, name: str, item: Any) -> Workspace:
-        _only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
-        shape = tuple(map(_expression, _items(item, "shape", f"workspace {name}")))
-        return Workspace(_identifier(name, "workspace"), shape, _dtype(item, name), _optional(item.get("when")))
+        only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
+        shape = tuple(map(expression, items_of(item, "shape", f"workspace {name}")))
+        return Workspace(identifier(name, "workspace"), shape, dtype_of(item, name), optional(item.get("when")))
 
     def _tensor_map(self, name: str, item: Any) -> TensorMapSpec:
-        _only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
-        tensor, axes = _identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
+        only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
+        tensor, axes = identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
         if axes is not None and not isinstance(axes, list):
             raise TemplateError(f"tensor map {name}: axes must be a list, got {axes!r}")
         order = None if axes is None else tuple(_map_axis(name, axis) for axis in axes)
-        box = tuple(map(_expression, _items(item, "box", f"tensor map {name}")))
-        swizzle = _expression(item.get("swizzle", 0))
-        return TensorMapSpec(_identifier(name, "tensor map"), tensor, order, box, swizzle)
+        box = tuple(map(expression, items_of(item, "box", f"tensor map {name}")))
+        swizzle = expression(item.get("swizzle", 0))
+        return TensorMapSpec(identifier(name, "tensor map"), tensor, order, box, swizzle)
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
         steps = tuple(self._step(item) for item in self._list("launch"))
@@ -310,20 +309,20 @@ class _Reader:
         return steps
 
     def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
-        _only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
-        when = _optional(item.get("when"))
+        only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
+        when = optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
         if not item.get("kernel"):
             raise TemplateError("[[launch]] needs 'kernel'")
         where = f"[[launch]] {item['kernel']}"
-        grid, block = (tuple(map(_expression, _items(item, key, where))) for key in ("grid", "block"))
-        cluster = tuple(map(_expression, _items(item, "cluster", where))) if "cluster" in item else ()
+        grid, block = (tuple(map(expression, items_of(item, key, where))) for key in ("grid", "block"))
+        cluster = tuple(map(expression, items_of(item, "cluster", where))) if "cluster" in item else ()
         if max(map(len, (grid, block, cluster))) > 3:
             raise TemplateError(f"{where}: grid, block and cluster have at most 3 axes")
-        smem = _expression(item.get("smem", "0"))
-        args = tuple(map(str, _items(item, "args", where)))
-        return LaunchSpec(_identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
+        smem = expression(item.get("smem", "0"))
+        args = tuple(map(str, items_of(item, "args", where)))
+        return LaunchSpec(identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
 
     def _tolerances(self) -> tuple[tuple[str, Tolerance], ...]:
         outputs = [tensor.name for tensor in self._tensors() if tensor.role != "input"]
@@ -339,18 +338,18 @@ class _Reader:
         return tuple(self._tensor(name, item) for name, item in self._table("tensors").items())
 
     def _tensor(self, name: str, item: Any) -> TensorDeclaration:
-        _only(item, {"shape", "dtype", "role"}, f"tensors.{name}")
+        only(item, {"shape", "dtype", "role"}, f"tensors.{name}")
         role = item.get("role")
         if role not in ("input", "output", "inout"):
             raise TemplateError(
                 f"tensor {name} needs role = 'input', 'output' or 'inout' (changed in place), got {role!r}"
             )
-        shape = tuple(map(_expression, _items(item, "shape", f"tensor {name}")))
-        return TensorDeclaration(_identifier(name, "tensor"), shape, _dtype({"dtype": "dtype", **item}, name), role)
+        shape = tuple(map(expression, items_of(item, "shape", f"tensor {name}")))
+        return TensorDeclaration(identifier(name, "tensor"), shape, dtype_of({"dtype": "dtype", **item}, name), role)
 
 
 def _tolerance(name: str, item: Any) -> Tolerance:
-    _only(item, {"absolute", "relative"}, f"tolerance.{name}")
+    only(item, {"absolute", "relative"}, f"tolerance.{name}")
     for key, value in item.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
             raise TemplateError(f"[tolerance.{name}] {key}={value!r} is no number from 0 on")
@@ -365,42 +364,4 @@ def _map_axis(name: str, axis: Any) -> MapAxis:
         raise TemplateError(
             f"tensor map {name}: {axis!r} is no axis; write 1, or '1 % GROUP' and '1 // GROUP' for its parts"
         )
-    return MapAxis(int(found[1]), found[2] or "", _optional(found[3]))
-
-
-def _items(item: Mapping[str, Any], key: str, where: str) -> list[Any]:
-    value = item.get(key)
-    if not isinstance(value, list) or not value:
-        raise TemplateError(f"{where} needs {key!r}, a list of at least one, got {value!r}")
-    return value
-
-
-def _identifier(name: Any, what: str) -> str:
-    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
-        raise TemplateError(f"{what} name {name!r} is not an identifier")
-    return name
-
-
-def _expression(text: Any) -> Expression:
-    if isinstance(text, bool) or not isinstance(text, str | int):
-        raise TemplateError(f"{text!r} is not an expression; write it as text")
-    return Expression(str(text))
-
-
-def _optional(text: Any) -> Expression | None:
-    return None if text is None else _expression(text)
-
-
-def _dtype(item: Mapping[str, Any], name: str) -> str:
-    dtype = item.get("dtype")
-    if dtype != "dtype" and not (isinstance(dtype, str) and dtype in DTYPES):
-        raise TemplateError(f"{name}: dtype={dtype!r} is not one of dtype, {', '.join(DTYPES)}")
-    return str(dtype)
-
-
-def _only(item: Any, allowed: set[str], where: str) -> None:
-    if not isinstance(item, dict):
-        raise TemplateError(f"[{where}] must be a table, got {item!r}")
-    unknown = sorted(item.keys() - allowed)
-    if unknown:
-        raise TemplateError(f"[{where}] has an unknown key {unknown[0]!r}; known: {', '.join(sorted(allowed))}")
+    return MapAxis(int(found[1]), found[2] or "", optional(found[3]))
