@@ -43,6 +43,9 @@ class NoDriver:
     def encode(self, *_: object) -> bytes:
         return bytes(128)
 
+    def current(self, _: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 class NoBinary:
     """Has every kernel."""
