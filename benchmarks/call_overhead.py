@@ -43,6 +43,9 @@ class NoDriver:
     def encode(self, *_: object) -> bytes:
         return bytes(128)
 
+    def current(self, _: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 class NoBinary:
     """Has every kernel."""
@@ -61,9 +64,10 @@ class NoBinary:
 def host_only() -> Iterator[None]:
     """Within the block kernels of PyTorch's CPU tensors are launched by nobody."""
     made = {op: _undriven(op) for op in ("forward", "backward")}
-    for op, kernel in made.items():
-        torch_kernels._KERNELS[op, True, torch.bfloat16, FIELDS["HS"], -1] = kernel
+    known = {(op, True, torch.bfloat16, FIELDS["HS"], -1): kernel for op, kernel in made.items()}
     replaced: tuple[tuple[Any, str, Any], ...] = (
+        (torch_kernels, "_KERNELS", known),
+        (torch_kernels, "_READY", {}),
         (kernels, "is_on_device", lambda _: True),
         (calls, "raw_stream", lambda _: 0),
         (torch._C, "_cuda_getDevice", lambda: 0),

@@ -137,8 +137,8 @@ def test_a_kind_of_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: p
     q, k, v, dout = (torch.randn(shape, dtype=torch.float16) for _ in range(4))
 
     def both(scale: float, q: Any) -> list[Any]:
-        tensors = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
-        out = attention(*tensors, causal=False, scale=scale)
+        first, second, third = tensors = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+        out = attention(first, second, third, scale=scale)
         return [out, *torch.autograd.grad(out, tensors, dout)]
 
     first, other = both(0.1, q), both(0.2, q)
