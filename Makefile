@@ -15,9 +15,10 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 TORCH := $(VENV)/.installed-torch
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 INPUTS := pyproject.toml scripts/setup.sh scripts/install-pycuda.sh
 
-.PHONY: help search test test-torch setup dev lint docs pycuda clean
+.PHONY: help search test pytest test-torch setup dev lint docs pycuda clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,11 +28,15 @@ help:
 search: $(BASE)
 	$(BIN)/autotune search $(ARGS)
 
-test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# The linters run beside the tests: each alone leaves a core idle at some time.
+test: $(DEV)
+	$(MAKE) --no-print-directory -j 2 lint pytest
+
+pytest: $(DEV)
+	$(PYTEST)
 
 test-torch: $(TORCH)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/integrations tests/cli/test_readme.py
+	$(PYTEST) tests/integrations tests/cli/test_readme.py
 
 setup: $(BASE)
 

@@ -4,7 +4,7 @@
 
 For each output the largest absolute error and ||got - exact|| / ||exact||. Ours may be at most twice PyTorch's forward
 and three times its gradients': flash's in 16 bits, efficient's in fp32 (cuDNN's is shown beside). Needs a GPU and the
-extras `gpu` and `torch`. Exits with 1 if an output exceeds that.
+extra `torch`. Exits with 1 if an output exceeds that.
 """
 
 import argparse
@@ -18,9 +18,15 @@ from typing import Any
 
 import torch
 
+from autotune.bench.exact import exact
+from autotune.bench.measured import Error
+from autotune.bench.ours import Ours, build_all, look_up, with_forwards
+from autotune.bench.peers import chosen_peers
+from autotune.bench.torch_lab import open_lab
+from autotune.bench.torch_timing import Tensors
 from autotune.core.problem import Problem
+from autotune.devices.driver import cuda_driver
 from autotune.ops.registry import get_op
-from benchmarks.peers import Tensors, peer_call
 
 BOUND = {"forward": 2.0, "backward": 3.0}
 YARDSTICK = {"fp16": "flash", "bf16": "flash", "fp32": "efficient"}
@@ -29,17 +35,8 @@ HEAD_SIZES = {"fp16": (32, 64, 128, 256), "bf16": (64, 128), "fp32": (64, 128)}
 SHAPES = ({"B": 2, "NH": 4, "T": 1024}, {"B": 1, "NH": 2, "T": 4096}, {"B": 1, "NH": 2, "T": 1000})
 """The last one divides no tile."""
 
-OUTPUTS = {"forward": ("out",), "backward": ("dq", "dk", "dv")}
 Outputs = Mapping[str, torch.Tensor]
 Compute = Callable[[Problem, Tensors], Outputs]
-
-
-@dataclass(frozen=True)
-class Error:
-    """Of one output: the largest absolute one, and the norm of all relative to that of the exact values."""
-
-    largest: float
-    relative: float
 
 
 @dataclass(frozen=True)
@@ -75,59 +72,32 @@ def problems() -> list[Problem]:
     ]  # fmt: skip
 
 
-def exact(problem: Problem, tensors: Tensors) -> dict[str, torch.Tensor]:
-    """`out`, or `dq`, `dk` and `dv`, in float64 (Dao et al., FlashAttention, appendix B). T equals T_kv, NH NH_kv."""
-    scale = get_op(problem.op).scalars(problem)["scale"]
-    q, k, v = (tensor.double() for tensor in (tensors.q, tensors.k, tensors.v))
-    scores = q @ k.transpose(-1, -2) * scale
-    if problem["causal"]:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores.masked_fill_(hidden, -math.inf)
-    p = torch.softmax(scores, dim=-1)
-    del scores
-    out = p @ v
-    if problem.op == "forward":
-        return {"out": out}
-    assert tensors.dout is not None
-    dout = tensors.dout.double()
-    ds = p * (dout @ v.transpose(-1, -2) - (dout * out).sum(-1, keepdim=True)) * scale
-    return {"dq": ds @ k, "dk": ds.transpose(-1, -2) @ q, "dv": p.transpose(-1, -2) @ dout}
-
-
-def error(got: torch.Tensor, right: torch.Tensor) -> Error:
-    """Of one output; infinite where an element is NaN or infinite."""
-    apart = got.double() - right
-    if not bool(torch.isfinite(apart).all()):
-        return Error(math.inf, math.inf)
-    return Error(float(apart.abs().max()), float(apart.norm() / right.norm()))
-
-
 def by_pytorch(name: str) -> Compute:
     """One of PyTorch's kernels."""
 
     def compute(problem: Problem, tensors: Tensors) -> Outputs:
-        result = peer_call(problem, name, tensors)()
-        values = result if isinstance(result, tuple) else (result,)
-        return dict(zip(OUTPUTS[problem.op], values, strict=True))
+        (peer,) = chosen_peers(name)
+        with peer.within():
+            return peer.results(problem, tensors)
 
     return compute
 
 
 def compare(problem: Problem, ours: Callable[[Problem, Tensors], tuple[str, Outputs]]) -> list[Comparison]:
     """Every output of a problem. `ours` gives the candidate's name and the outputs."""
-    tensors = Tensors.of(problem, seed=1)
-    right = exact(problem, tensors)
+    tensors = Tensors.of(torch, problem, seed=1)
+    right = exact(torch, problem, tensors, math.inf)
     candidate, got = ours(problem, tensors)
-    own = {name: error(got[name], right[name]) for name in right}
-    peers: dict[str, dict[str, Error]] = {name: {} for name in right}
+    own = right.errors(got)
+    peers: dict[str, dict[str, Error]] = {name: {} for name in own}
     for peer in (YARDSTICK[problem.dtype], *BESIDE[problem.dtype]):
         try:
             results = by_pytorch(peer)(problem, tensors)
         except RuntimeError:
             continue  # the kernel refuses the problem; the verdict says so if it is the yardstick
-        for name in right:
-            peers[name][peer] = error(results[name], right[name])
-    return [Comparison(problem, candidate, name, own[name], peers[name]) for name in right]
+        for name, error in right.errors(results).items():
+            peers[name][peer] = error
+    return [Comparison(problem, candidate, name, own[name], peers[name]) for name in own]
 
 
 def table(found: Sequence[Comparison]) -> str:
@@ -168,22 +138,15 @@ def summary(found: Sequence[Comparison]) -> str:
 
 def by_winner(db: str | None) -> Callable[[Problem, Tensors], tuple[str, Outputs]]:
     """The best configuration known for each problem, on the GPU."""
-    from autotune.devices.cuda import CudaDevice
-    from benchmarks.against_peers import inputs_of, look_up
-    from benchmarks.ours import build_all, our_call, outputs_of
-
-    device = CudaDevice(0)
-    forwards = [get_op("forward").problem(**problem.fields) for problem in problems()]
-    wanted = dict.fromkeys([*problems(), *forwards])
-    build_all([look_up(device, problem, db) for problem in wanted], device.identity.spec.arch)
+    lab = open_lab("cuda")
+    look = look_up(lab.spec, db)
+    build_all(with_forwards(problems()), look)
+    ours = Ours(torch, look, cuda_driver(), lab.index)
 
     def compute(problem: Problem, tensors: Tensors) -> tuple[str, Outputs]:
-        found = look_up(device, problem, db)
-        inputs = inputs_of(device, problem, tensors, db)
-        with our_call(device, found, {**inputs, **outputs_of(found)}) as (call, outputs):
-            call()
-            torch.cuda.synchronize()
-            return found.candidate.key, outputs()
+        results = ours.results(problem, tensors)
+        torch.cuda.synchronize()
+        return look(problem).candidate.key, results
 
     return compute
 

@@ -32,7 +32,8 @@ from autotune.tuning.events import silent
 from autotune.tuning.session import Options, search_with
 
 if TYPE_CHECKING:
-    from autotune.devices.cuda import CudaDevice
+    from autotune.answers.best import Best
+    from autotune.bench.ours import Ours
 
 SHAPES: tuple[dict[str, Any], ...] = (
     {"M": 1024, "N": 1024, "K": 64, "layout": "nt"},
@@ -79,29 +80,27 @@ def search_all(wanted: Sequence[Problem], store: Store, total_s: float, trials: 
         worker.end()
 
 
-def compare(device: "CudaDevice", problem: Problem, db: str) -> dict[str, Any]:
+def compare(ours: "Ours", found: "Best", problem: Problem) -> dict[str, Any]:
     """One row: our median and cuBLAS's on the same tensors, and how far the results are apart."""
     import torch
 
-    from autotune import best
+    from autotune.bench.exact import difference
+    from autotune.bench.ours import empty_outputs
+    from autotune.bench.torch_timing import time_call
     from autotune.devices.protocol import TimingBudget
-    from benchmarks.ours import our_call, outputs_of
-    from benchmarks.peers import difference, time_call
 
-    fields: dict[str, Any] = problem.fields
-    found = best("matmul", db=db, device=device.identity.spec, **fields)
     torch.manual_seed(0)
     tensors = _inputs(torch, problem)
     a, b = (tensor.reshape(-1, *tensor.shape[2:]) for tensor in tensors.values())
     theirs = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=a.dtype, device="cuda")
     torch.backends.cuda.matmul.allow_tf32 = problem["arithmetic"] == "tf32"
     budget = TimingBudget(min_repeats=10, max_repeats=50, max_seconds=0.1)
-    with our_call(device, found, {**tensors, **outputs_of(found)}) as (call, outputs):
-        rounds: dict[str, list[float]] = {"ours": [], "cuBLAS": []}
-        for _ in range(_ROUNDS):
-            rounds["ours"].append(time_call(call, budget).median_ms)
-            rounds["cuBLAS"].append(time_call(lambda: torch.bmm(a, b, out=theirs), budget).median_ms)
-        apart = difference(outputs(), {"c": theirs.view(outputs()["c"].shape)})
+    kernel, outputs = ours.kernel(problem), empty_outputs(torch, problem)
+    rounds: dict[str, list[float]] = {"ours": [], "cuBLAS": []}
+    for _ in range(_ROUNDS):
+        rounds["ours"].append(time_call(torch, lambda: kernel(**tensors, **outputs), budget).median_ms)
+        rounds["cuBLAS"].append(time_call(torch, lambda: torch.bmm(a, b, out=theirs), budget).median_ms)
+    apart = difference(outputs, {"c": theirs.view(outputs["c"].shape)})
     ms = {name: statistics.median(times) for name, times in rounds.items()}
     return {
         "problem": problem.to_json(), "candidate": found.candidate.key, "answer": found.answer, "ms": ms,
@@ -111,12 +110,16 @@ def compare(device: "CudaDevice", problem: Problem, db: str) -> dict[str, Any]:
 
 def compare_all(wanted: Sequence[Problem], db: str) -> tuple[list[dict[str, Any]], int]:
     """A row for each product that both compute, and how many have none."""
-    from autotune.devices.cuda import CudaDevice
+    from autotune.bench.ours import Ours, look_up
+    from autotune.bench.torch_lab import open_lab
+    from autotune.devices.driver import cuda_driver
 
-    device, rows = CudaDevice(0), []
+    lab, rows = open_lab("cuda"), []
+    look = look_up(lab.spec, db)
+    ours = Ours(lab.torch, look, cuda_driver(), lab.index)
     for problem in wanted:
         try:
-            rows.append(compare(device, problem, db))
+            rows.append(compare(ours, look(problem), problem))
         except (AutotuneError, RuntimeError) as error:
             print(f"no comparison for {problem.key}: {error}", flush=True)
     return rows, len(wanted) - len(rows)

@@ -4,14 +4,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from autotune.bench.contender import OURS
+from autotune.bench.measured import TOLERANCE
 from benchmarks.rows import Row, default_rows, peer_rows, source_of_recorded
 
-OURS = "autotune"
 PEERS = {"flash": "flash2", "cudnn": "cuDNN", "flash4": "flash4", "efficient": "efficient", "math": "math"}
 """Peers by the name in records, and as tables call them."""
-
-TOLERANCE = {"fp16": 5e-3, "bf16": 4e-2, "fp32": 1e-4}
-"""How far our outputs may be from a peer's, ||ours - peer|| / ||peer||: more is a wrong result, not rounding."""
 
 FLASH4_RECORDED = "flash4 (recorded)"
 
@@ -56,7 +54,7 @@ def passes(record: Mapping[str, Any], targets: Mapping[str, float]) -> bool:
 
 
 def agrees(record: Mapping[str, Any]) -> bool:
-    """Whether our outputs are a peer's, up to rounding."""
+    """Whether our outputs are a peer's, up to rounding: ||ours - peer|| / ||peer||."""
     difference, dtype = record.get("difference"), record["problem"]["dtype"]
     return difference is not None and difference <= TOLERANCE[dtype]
 

@@ -40,7 +40,8 @@ echo "installing $requirement into $venv (the first time about 200 MB, with the 
 if ls -d "$venv"/lib/python*/site-packages/autotune-[0-9]*.dist-info >/dev/null 2>&1; then
     "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes autotune
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$requirement"
+# What is imported is compiled when it is: most of the packages' modules never are.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable "$requirement"
 
 gpu_present() {
     "$venv/bin/python" -c '

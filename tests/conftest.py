@@ -20,6 +20,17 @@ for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup and back
 
 pytest_plugins = ("tests.small_templates",)
 
+LONG = (
+    "test_every_family", "test_export", "test_flash_mma_backward", "test_fleet", "test_dropped_in",
+    "test_every_family_compiles", "test_readme", "test_check_command", "test_check_mutants", "test_installed",
+    "test_example", "test_flash_wgmma_backward", "test_search_machine_fails", "test_export_runs",
+    "test_extreme_values", "test_ladder", "test_backward_kernels", "test_faults", "test_locales",
+    "test_check_templates", "test_search_measured", "test_search_interrupted", "test_flash_wgmma_forward",
+    "test_flash_mma_forward", "test_examination", "test_search", "test_collection", "test_child", "test_counting",
+)  # fmt: skip
+"""Files that take more than five seconds: they begin first, lest one worker end with them while the other has nothing
+left to do. pytest-xdist hands out whole files in this order (`--no-loadscope-reorder`)."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -34,6 +45,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = Path(given) if given else (base if alone else base.parent) / "builds"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTUNE_CACHE", str(folder))
+        patch.setenv("AUTOTUNE_EMULATOR_LEVEL", "1")  # thousands of builds, most of which run for milliseconds
         yield folder
 
 
@@ -82,7 +94,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`gpu(pycuda=False)`: kernels are called, which needs the driver alone."""
+    """Long files first. `gpu(pycuda=False)`: kernels are called, which needs the driver alone."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))
     present, pycuda = None, importlib.util.find_spec("pycuda")
     for item in items:
         marker = item.get_closest_marker("gpu")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autotune.answers.best import Best
 from autotune.answers.kernel import Kernel
 from autotune.compilers.cache import BuildCache
+from autotune.core.errors import LaunchError
 from autotune.core.plan import Launch, LaunchPlan, argument_places
 from autotune.devices.prepared import Binary
 from autotune.emulator.building import build_emulator
@@ -56,8 +57,14 @@ class EmulatedBinary:
         self._driver.checked.append(plan)
 
 
+NO_CONTEXT = 201
+
+
 class EmulatedDriver:
+    """As of the real one, a thread has no context until it is given one, and all but the look for errors needs one."""
+
     def __init__(self) -> None:
+        self._thread = threading.local()
         self.kernels: list[tuple[EmulatorLibrary, str]] = []
         self.checked: list[LaunchPlan] = []
         self.launched: list[tuple[str, int]] = []  # kernel, stream
@@ -71,6 +78,8 @@ class EmulatedDriver:
     def launch(self, config: Any, function: Any, parameters: None, extra: Any) -> int:
         if self.refusals:
             return self.refusals.pop(0)
+        if not self._has_context:
+            return NO_CONTEXT
         raw = ctypes.string_at(config.value, 56)
         x, y, z, bx, by, bz, smem, stream, attributes, count = struct.unpack("<7I4xQQI4x", raw)
         assert (attributes, count) == (0, 0)
@@ -84,11 +93,22 @@ class EmulatedDriver:
         assert failure is None, failure
         return 0
 
+    @property
+    def _has_context(self) -> bool:
+        return bool(getattr(self._thread, "contexts", 0))
+
+    def _require(self, what: str) -> None:
+        if not self._has_context:
+            raise LaunchError(f"{what}: status {NO_CONTEXT}")
+
     def memset(self, address: int, byte: int, nbytes: int, stream: int) -> int:
+        if not self._has_context:
+            return NO_CONTEXT
         ctypes.memset(address, byte, nbytes)
         return 0
 
     def encode(self, arg: Any, address: int) -> bytes:
+        self._require("encode")
         self.encoded += 1
         return encode_tensor_map(arg, address)
 
@@ -98,23 +118,31 @@ class EmulatedDriver:
     @contextmanager
     def current(self, index: int) -> Iterator[None]:
         self.contexts += 1
-        yield
+        self._thread.contexts = getattr(self._thread, "contexts", 0) + 1
+        try:
+            yield
+        finally:
+            self._thread.contexts -= 1
 
     def allocate(self, nbytes: int) -> int:
+        self._require("allocate")
         memory = np.full(nbytes + 256, 0xFF, np.uint8)
         address = memory.ctypes.data + -memory.ctypes.data % 256
         self.memory[address] = memory
         return address
 
     def free(self, address: int) -> None:
+        self._require("free")
         del self.memory[address]
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
+        self._require("copy")
         ctypes.memmove(address, host, nbytes)
 
     copy_out = copy_in
 
     def follow(self, stream: int, other: int) -> None:
+        self._require("follow")
         self.followed.append((stream, other))
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
+
 ROOT = Path(__file__).parents[1]
 SKIPPED = re.compile(r"^SKIPPED \[\d+\] ([^:]+\.py):\d+: ")
 """A file that says why it cannot run here: it was looked at."""
@@ -42,7 +44,9 @@ def left_out(root: Path) -> list[str]:
 
 
 def test_every_file_is_collected() -> None:
-    assert len(list(files_of_tests(ROOT))) > 100
+    names = {Path(path).stem for path in files_of_tests(ROOT)}
+    assert len(names) > 100
+    assert set(LONG) <= names
     assert left_out(ROOT) == []
 
 

@@ -10,7 +10,7 @@ import autotune
 
 ORDER = (
     "core", "gpus", "ops", "families", "store", "compilers", "emulator", "devices", "trace", "estimate", "tuning",
-    "answers", "checker", "integrations", "ladder", "report", "cli",
+    "answers", "checker", "integrations", "bench", "ladder", "report", "cli",
 )  # fmt: skip
 HERE = Path(autotune.__file__).parent
 

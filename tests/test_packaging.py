@@ -39,6 +39,7 @@ def test_contents(wheel: Path) -> None:
     assert "autotune/_resources/db/migrations/env.py" in names
     assert "autotune/py.typed" in names
     assert "autotune/emulator/include/emulator/emulator.hpp" in names
+    assert {f"autotune/report/page/page.{kind}" for kind in ("html.j2", "css", "js")} <= set(names)
     assert any(name.startswith("autotune/emulator/runtime/") and name.endswith(".cpp") for name in names)
     assert [name for name in names if "__pycache__" in name or name.endswith(".pyc")] == []
 
@@ -50,7 +51,7 @@ def test_metadata(wheel: Path) -> None:
     assert "License-Expression: MIT" in text
     assert "Requires-Python: >=3.11" in text
     extras = {line.removeprefix("Provides-Extra: ") for line in text.splitlines() if line.startswith("Provides-Extra")}
-    assert extras == {"gpu", "plot", "postgres", "torch", "transformers", "dev"}
+    assert extras == {"gpu", "plot", "postgres", "report", "torch", "transformers", "dev"}
     (entry,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
     assert "autotune = autotune.cli.main:main" in archive.read(entry).decode()
 

@@ -1,6 +1,6 @@
 """A `torch` whose kernels take times of their own: matrices by what is multiplied, attention by its backend."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,7 @@ class Tensor:
     def detach(self) -> "Tensor":
         return self
 
-    def requires_grad_(self, wanted: bool) -> "Tensor":
+    def requires_grad_(self, wanted: bool = True) -> "Tensor":
         return self
 
     def zero_(self) -> None:
@@ -39,8 +39,12 @@ def randn(shape: tuple[int, ...], dtype: str, device: str) -> Tensor:
     return Tensor(shape, dtype)
 
 
-def randn_like(tensor: Tensor) -> Tensor:
-    return tensor
+def manual_seed(seed: int) -> None:
+    pass
+
+
+def enable_grad() -> Any:
+    return nullcontext()
 
 
 def empty(shape: Any, dtype: str, device: str) -> Tensor:

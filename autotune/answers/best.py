@@ -39,7 +39,7 @@ class Best:
     """The best configuration known. `found_ms` is the time of `found` on `found_on`.
 
     `ms` is the time of the problem asked on the device asked: None unless the answer is exact. Where it is not,
-    `expected_ms` is what the choice went by (`autotune.estimate.fit`), and `sure` says how far to trust it.
+    `expected_ms` is what times of others make likely (`autotune.estimate.fit`), and `sure` says how far to trust it.
     `source` and `plan` are rendered for the problem asked, on the device asked, when first read.
     """
 

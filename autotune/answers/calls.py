@@ -46,6 +46,15 @@ class TorchCall:
         results = {name: given[name] for name in self._call.outputs if name in given}
         if self._call.missing:
             results = self._with_missing(given, results, addresses)
+        self.queue(addresses, stream)
+        return results
+
+    def queue(self, addresses: list[int], stream: int | None = None) -> None:
+        """Launch for tensors at these addresses, in the order in which they were given, then those that were missing.
+
+        Raises:
+            LaunchError: the driver refuses a launch, or TMA an address.
+        """
         if self._prepared.workspace_bytes:
             scratch = self._empty(self._prepared.workspace_bytes, dtype=self._bytes, device=self._device)
             addresses.append(scratch.data_ptr())
@@ -56,7 +65,6 @@ class TorchCall:
         else:
             with self._call.driver.current(self._gpu):
                 self._prepared(addresses, stream)
-        return results
 
     def _with_missing(self, given: Mapping[str, Any], results: dict[str, Any], addresses: list[int]) -> dict[str, Any]:
         if self._made is None:  # several of them in one buffer
@@ -81,14 +89,15 @@ class ArrayCall:
         like = next(iter(given.values()))
         made = make_outputs(like, call.tensors, call.missing) if call.missing else {}
         addresses += [describe(made[name], call.gpu, stream).address for name in call.missing]
-        for other in {_works_on(array) for array in given.values()} - {None, stream}:
-            with call.driver.current(call.gpu):
+        others = {_works_on(array) for array in given.values()} - {None, stream}
+        with call.driver.current(call.gpu):  # whose streams and memory these are, whatever GPU is the thread's
+            for other in others:
                 call.driver.follow(stream, other or 0)
-        if not call.prepared.workspace_bytes:
-            call.prepared(addresses, stream)
-        else:
-            with self._scratch.use(call, stream) as address:
-                call.prepared([*addresses, address], stream)
+            if not call.prepared.workspace_bytes:
+                call.prepared(addresses, stream)
+            else:
+                with self._scratch.use(call, stream) as address:
+                    call.prepared([*addresses, address], stream)
         return {name: given[name] if name in given else made[name] for name in call.outputs}
 
 
@@ -128,14 +137,16 @@ class Scratch:
         self._blocks: dict[tuple[int, int], _Block] = {}
 
     def use(self, call: Call, stream: int) -> _Block:
-        """A context that gives the block's address, and keeps others from queueing work on the stream with it."""
+        """A context that gives the block's address, and keeps others from queueing work on the stream with it.
+
+        The GPU's context is the thread's.
+        """
         block = self._blocks.setdefault((call.gpu, stream), _Block())
         block.lock.acquire()
         try:
             if block.nbytes < call.prepared.workspace_bytes:
                 nbytes = 1 << (call.prepared.workspace_bytes - 1).bit_length()
-                with call.driver.current(call.gpu):
-                    block.address, block.nbytes = call.driver.allocate(nbytes), nbytes
+                block.address, block.nbytes = call.driver.allocate(nbytes), nbytes
         except BaseException:
             block.lock.release()
             raise

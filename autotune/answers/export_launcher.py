@@ -304,7 +304,7 @@ class Launcher:
         """What the family supports and its constraints."""
         front = self._template.front
         self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
-        reasons = [(supported, f"the kernels need {supported.text}") for supported in front.supports]
+        reasons = [(supported.expr, f"the kernels need {supported.needed}") for supported in front.supports]
         reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
         for expression, why in reasons:
             value = self._cpp(expression)

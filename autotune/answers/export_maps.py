@@ -1,6 +1,6 @@
 """Tensor maps as C++: what an exported launcher asks the driver to encode before it launches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.core.dtypes import DTYPES
@@ -31,7 +31,8 @@ class MapCode:
 def shape_in_cpp(op: Op, problem: Problem, tensor: str, sizes: Sequence[str]) -> tuple[str, ...] | None:
     """A tensor's shape over the problem's fields `sizes`; None where an extent is neither one of them nor fixed.
 
-    Ops say shapes as numbers. An extent that equals a field and doubles when that field alone is doubled is the field.
+    Ops say shapes as numbers. An extent that equals a field and doubles when that field alone is doubled is the field;
+    one that equals a field divided by another, and doubles with the first alone, is their quotient.
     """
     before = _shape(op, problem, tensor)
     doubled = {name: _shape(op, problem.replace(**{name: 2 * problem.integer(name)}), tensor) for name in sizes}
@@ -43,8 +44,20 @@ def shape_in_cpp(op: Op, problem: Problem, tensor: str, sizes: Sequence[str]) ->
         elif len(names) == 1 and problem.integer(names[0]) == extent and doubled[names[0]][axis] == 2 * extent:
             found.append(names[0])
         else:
-            return None
+            quotient = _quotient(problem, extent, {name: doubled[name][axis] for name in names})
+            if quotient is None:
+                return None
+            found.append(quotient)
     return tuple(found)
+
+
+def _quotient(problem: Problem, extent: int, doubled: Mapping[str, int]) -> str | None:
+    for over in doubled:
+        for under in doubled.keys() - {over}:
+            whole = problem.integer(over) == extent * problem.integer(under)
+            if len(doubled) == 2 and whole and doubled[over] == 2 * extent and doubled[under] == extent // 2:
+                return f"{over} / {under}"
+    return None
 
 
 def _shape(op: Op, problem: Problem, tensor: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -34,8 +35,8 @@ def has_main(op: str) -> bool:
     return op in _MAINS
 
 
-def compile_line(found: Best, name: str, main: bool) -> str:
-    """The command that builds an exported file.
+def nvcc_options(found: Best) -> str:
+    """Of every command that builds an export.
 
     Where a family needs one architecture's own instructions, that architecture alone is named: with `-arch` nvcc also
     makes PTX for its relatives, which do not have them.
@@ -43,9 +44,13 @@ def compile_line(found: Best, name: str, main: bool) -> str:
     arch, family = found.device.arch, found.template.front.arch if found.template else None
     only = (family or "").endswith(("a", "f"))
     target = f"-gencode arch={arch.replace('sm_', 'compute_')},code={arch}" if only else f"-arch={arch}"
+    return f"{' '.join(merged(NVCC_FLAGS, found.source.flags))} {target}"
+
+
+def compile_line(found: Best, name: str, main: bool) -> str:
+    """The command that builds an exported file."""
     built = name.removesuffix(".cu") if main else name.removesuffix(".cu") + ".o"
-    flags = " ".join(merged(NVCC_FLAGS, found.source.flags))
-    return f"nvcc {flags} {target} {'' if main else '-c '}{shlex.quote(name)} -o {shlex.quote(built)}"
+    return f"nvcc {nvcc_options(found)} {'' if main else '-c '}{shlex.quote(name)} -o {shlex.quote(built)}"
 
 
 def export_text(found: Best, file_name: str, main: bool) -> str:
@@ -56,22 +61,30 @@ def export_text(found: Best, file_name: str, main: bool) -> str:
     """
     op = get_op(found.problem.op)
     launcher = Launcher(found.template, op, found.problem, found.source, found.device)
-    parts = [_header(found, op, file_name, main), _kernels(found.source), _launcher(launcher, op, found.problem)]
+    run = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"] if main else []
+    context = launcher_context(launcher, op, found.problem, function_name(op))
+    parts = [
+        heading(found, compile_line(found, file_name, main), run), kernel_code(found.source),
+        "\n" + rendered("launcher.cu", context),
+    ]  # fmt: skip
     if main:
-        context = _context(launcher, op, found)
-        parts += [_render(name, context) for name in ("harness", "attention", op.name)]
+        program = _context(launcher, op, found)
+        parts += [rendered(f"{name}.cu", program) for name in ("harness", "attention", op.name)]
     return "".join(parts)
 
 
-def _render(name: str, context: dict[str, Any]) -> str:
-    path = resource_root("templates") / "export" / f"{name}.cu.j2"
+def rendered(name: str, context: dict[str, Any]) -> str:
+    """A template of `templates/export/`."""
+    path = resource_root("templates") / "export" / f"{name}.j2"
     try:
         return CUDA_TEXT.from_string(path.read_text(encoding="utf-8")).render(context)
     except jinja2.TemplateError as error:
         raise AssertionError(f"{path}: {error}") from error
 
 
-def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
+def heading(found: Best, compiled_by: str, more: Sequence[str] = (), comment: str = "// ") -> str:
+    """The comment that says what a file is; `more`: lines behind the compile line."""
+    op = get_op(found.problem.op)
     fields = found.problem.key.partition(" ")[2]
     config = found.candidate.key.partition(" ")[2]
     own = not found.template.path.resolve().is_relative_to(resource_root("templates").resolve())
@@ -84,13 +97,12 @@ def _header(found: Best, op: Op, file_name: str, main: bool) -> str:
         *(f"{name + ':':<16}{text}" for name, text in found.traits.rows()),
         f"device:         {found.device.title} ({found.device.arch})",
         f"time:           {_time(found)}",
-        f"compile:        {compile_line(found, file_name, main)}",
+        f"compile:        {compiled_by}",
+        *more,
         f"hash:           {found.source.hash} (`autotune show {found.source.hash}` finds it in the database)",
         f"licence:        {_OWN_LICENCE if own else _LICENCE}",
     ]
-    if main:
-        lines[-2:-2] = ["run:            checks every output, times, prints PASS (exit code 0) or FAIL (1)"]
-    return "".join(f"// {line}".rstrip() + "\n" for line in lines)
+    return "".join(f"{comment}{line}".rstrip() + "\n" for line in lines)
 
 
 def _time(found: Best) -> str:
@@ -101,7 +113,7 @@ def _time(found: Best) -> str:
     return f"not known; {time} {found.found_for}" if found.found_for else time
 
 
-def _kernels(source: KernelSource) -> str:
+def kernel_code(source: KernelSource) -> str:
     """Headers in the order in which they need one another, then the kernels, all without their include lines."""
     code = []
     for name, text in (*((include.name, include.text) for include in source.includes), ("kernels", source.body)):
@@ -110,12 +122,13 @@ def _kernels(source: KernelSource) -> str:
     return f"\n{_MORE_THAN_USED}{''.join(code)}"
 
 
-def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
+def launcher_context(launcher: Launcher, op: Op, problem: Problem, name: str) -> dict[str, Any]:
+    """What the templates of a launcher called `name` need."""
     sizes = [f"long long {name}" for name in launcher.sizes]
     used = set(re.findall(r"\w+", " ".join(scratch.nbytes for scratch in launcher.scratch)))
     scalars = [f"float {name}" for name in launcher.scalars]
-    context = {
-        "name": function_name(op),
+    return {
+        "name": name,
         "summary": f"{op.summary[:1].upper()}{op.summary[1:]}.",
         "scratches": launcher.scratch,
         "steps": [_step(step, launcher) for step in launcher.steps],
@@ -130,7 +143,7 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
             "void* workspace",
             "cudaStream_t stream",
         ],
-        "documentation": list(_documentation(launcher, op, problem)),
+        "documentation": list(_documentation(launcher, op, problem, name)),
         "checks": launcher.checks,
         "pointers": [
             {"name": p.spec.name, "ctype": DTYPES[p.spec.dtype].ctype, "strided": p.strided}
@@ -138,7 +151,6 @@ def _launcher(launcher: Launcher, op: Op, problem: Problem) -> str:
         ],
         "zeroes_outputs": launcher.zeroes_outputs,
     }
-    return "\n" + _render("launcher", context)
 
 
 def function_name(op: Op) -> str:
@@ -167,7 +179,7 @@ def _zeroed(parameter: Parameter) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
+def _documentation(launcher: Launcher, op: Op, problem: Problem, function: str) -> list[str]:
     lines = ["Device pointers, with the shape and element strides of the problem above:"]
     width = max(map(len, (*(parameter.spec.name for parameter in launcher.parameters), *launcher.sizes)))
     changed = op.in_place(problem)
@@ -188,7 +200,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem) -> list[str]:
         lines += [f"    {name:<{width}}  {helps[name].partition(';')[0] or 'whole number'}" for name in launcher.sizes]
     for name in launcher.scalars:
         lines.append(f"{name}: {op.scalars(problem)[name]!r} for this problem.")
-    lines.append(f"workspace: {function_name(op)}_workspace(...) bytes of device memory, at a multiple of 256.")
+    lines.append(f"workspace: {function}_workspace(...) bytes of device memory, at a multiple of 256.")
     fixed = {**problem.fields, **launcher.fixed}
     arguments = (*launcher.sizes, *launcher.scalars)
     texts = [f"{name}={cpp_literal(value)}" for name, value in fixed.items() if name not in arguments]

@@ -6,7 +6,7 @@ stream. Arrays in the host's memory (NumPy's, PyTorch's) are copied to the devic
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,24 +189,33 @@ class Kernel:
             problem = self._shapes.problem(shapes)
             if problem not in self._fits:
                 tensors = {tensor.name: tensor for tensor in self._op.tensors(problem)}
-                _remember(self._fits, problem, Fit(self._find(problem), tensors))
+                remember(self._fits, problem, Fit(self._find(problem), tensors))
             return self._fits[problem]
 
-    def _torch_call(self, arrays: Mapping[str, Any], scalars: dict[str, float], given: Mapping[str, Any]) -> TorchCall:
-        """What is done for these shapes, strides and numbers, kept for the next time."""
+    def ready(self, given: Mapping[str, Any]) -> TorchCall | None:
+        """What a call with PyTorch's tensors and numbers like these does, once one has been made on a GPU."""
+        return self._torch_calls.get(self._torch_key(given, given.keys() - self._scalars))
+
+    @staticmethod
+    def _torch_key(given: Mapping[str, Any], arrays: Container[str]) -> tuple[Any, ...]:
         key = list[Any]()
         for name, value in given.items():
             if name in arrays:
                 key += (name, value.shape, value.stride(), value.dtype, value.get_device())
             else:
                 key += (name, value) if type(value) is float else (name, None)
+        return tuple(key)
+
+    def _torch_call(self, arrays: Mapping[str, Any], scalars: dict[str, float], given: Mapping[str, Any]) -> TorchCall:
+        """What is done for these shapes, strides and numbers, kept for the next time."""
+        key = self._torch_key(given, arrays)
         with self._lock:
-            if tuple(key) in self._torch_calls:
-                return self._torch_calls[tuple(key)]
+            if key in self._torch_calls:
+                return self._torch_calls[key]
             described = {name: describe(array) for name, array in arrays.items()}
             made = TorchCall(self._prepare(arrays, described, scalars))
             if None not in key[1::2] and all(type(given[name]) is float for name in scalars):
-                _remember(self._torch_calls, tuple(key), made)
+                remember(self._torch_calls, key, made)
             return made
 
     def _array_call(
@@ -217,7 +226,7 @@ class Kernel:
         with self._lock:
             if key not in self._array_calls:
                 made = ArrayCall(self._prepare(arrays, described, scalars), self._scratch)
-                _remember(self._array_calls, key, made)
+                remember(self._array_calls, key, made)
             return self._array_calls[key]
 
     def _prepare(
@@ -359,7 +368,8 @@ def kernel(
     return Kernel(found, find, driver, named.index)
 
 
-def _remember(known: dict[Any, Any], key: Any, made: Any) -> None:
+def remember(known: dict[Any, Any], key: Any, made: Any) -> None:
+    """Keep it; what was kept before goes when it is too much."""
     if len(known) >= _MOST_CALLS:
         known.clear()
     known[key] = made

@@ -69,7 +69,8 @@ def make_outputs(like: Any, tensors: Mapping[str, TensorSpec], names: Sequence[s
     if library == "torch":
         return _torch_outputs(like, tensors, names)
     if library == "cupy":
-        return {name: _ordered(like.__array_namespace__(), tensors[name]) for name in names}
+        with like.device:  # not every version's arrays have the array API's namespace, nor are all on the current GPU
+            return {name: _ordered(sys.modules["cupy"], tensors[name]) for name in names}
     if library == "pycuda":
         gpuarray = sys.modules["pycuda.gpuarray"]
         return {name: gpuarray.empty(tensors[name].shape, numpy_dtype(tensors[name].dtype)) for name in names}
@@ -80,7 +81,8 @@ def make_outputs(like: Any, tensors: Mapping[str, TensorSpec], names: Sequence[s
 
 
 def _jax_empty(like: Any, tensor: TensorSpec) -> Any:
-    return like.__array_namespace__().empty(tensor.shape, dtype=numpy_dtype(tensor.dtype), device=like.device)
+    empty: Any = sys.modules["jax.numpy"].empty
+    return empty(tensor.shape, dtype=numpy_dtype(tensor.dtype), device=like.sharding)
 
 
 def _torch_outputs(like: Any, tensors: Mapping[str, TensorSpec], names: Sequence[str]) -> dict[str, Any]:
@@ -96,8 +98,8 @@ def _torch_outputs(like: Any, tensors: Mapping[str, TensorSpec], names: Sequence
     return {name: storages[t.storage].as_strided(t.shape, t.strides, t.offset) for name, t in placed}
 
 
-def _ordered(namespace: Any, tensor: TensorSpec) -> Any:
+def _ordered(library: Any, tensor: TensorSpec) -> Any:
     """An array whose axes lie in memory in the order of the tensor's strides."""
     axes = sorted(range(len(tensor.shape)), key=lambda axis: -tensor.strides[axis])
-    made = namespace.empty(tuple(tensor.shape[axis] for axis in axes), dtype=numpy_dtype(tensor.dtype))
+    made = library.empty(tuple(tensor.shape[axis] for axis in axes), dtype=numpy_dtype(tensor.dtype))
     return made.transpose([axes.index(axis) for axis in range(len(axes))])

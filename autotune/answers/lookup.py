@@ -45,7 +45,7 @@ _MOST_ANSWERS = 4096
 
 _UNVERIFIED = "verified for that problem, not for this one: `autotune.kernel(...).verify()` does it here"
 
-_ALIKE, _AKIN, _STARTS = 8, 4, 4
+_ALIKE, _AKIN, _STARTS = 8, 4, 6
 """How many winners of the nearest problems of the same kind and of others are weighed, and starts of each family."""
 
 # SQLite connections must not be used on both sides of a fork.
@@ -233,6 +233,7 @@ class _Finder:
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
         self._exact_fields = get_op(problem.op).exact_fields
+        self._changes: dict[Candidate, str] = {}
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate cannot compute the problem; None when it can."""
@@ -265,10 +266,12 @@ class _Finder:
             if known:
                 break
         known |= {start: (None, said) for start, said in self._starts() if start not in known}
-        if all(one.ms is None for one in known):
+        if not any(one.listed or one.ms is not None for one in known):
             return None
         templates = {template.name: template for template in self._families.templates}
-        best, *_ = by_promise(known, templates, self.problem, self._spec)
+        ranked = by_promise(known, templates, self.problem, self._spec)
+        same = (expected for expected in ranked if expected.known.candidate == ranked[0].known.candidate)
+        best = min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
         entry, start = known[best.known]
         if entry is not None:
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
@@ -276,8 +279,8 @@ class _Finder:
         elif start is not None:
             found = self._started(best.known.candidate, start)
         else:
-            found = self.default()
-        return replace(found, expected_ms=best.ms, sure=sureness(best))
+            found = self._defaulted(best.known.candidate)
+        return replace(found, expected_ms=best.likely_ms, sure=sureness(best))
 
     def _near(self, *, here: bool) -> list[Entry]:
         """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
@@ -300,11 +303,16 @@ class _Finder:
         return list((found["measured"] or found["estimated"]).values())
 
     def _valid(self, neighbour: Neighbour) -> Entry | None:
-        """A neighbour's winner, or what stands for it, if its configuration can compute this problem."""
+        """A neighbour's winner, or what stands for it, if its configuration can compute this problem, with at most one
+        parameter at its default instead."""
         for entry in self._entries(neighbour):
             size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self.problem))
-            if size == mine and self._families.why_not(entry.candidate, self.problem, self._spec) is None:
+            mended = self._families.mended(entry.candidate, self.problem, self._spec) if size == mine else None
+            if mended == entry.candidate:
                 return entry
+            if mended is not None:
+                self._changes[mended] = _change(entry.candidate, mended)
+                return replace(entry, candidate=mended, measurement_id=None)
         return None
 
     def _starts(self) -> Iterator[tuple[Known, Start | None]]:
@@ -320,7 +328,9 @@ class _Finder:
 
     def default(self) -> Best:
         """A template's own choice."""
-        candidate = self._families.default(self.problem, self._spec)
+        return self._defaulted(self._families.default(self.problem, self._spec))
+
+    def _defaulted(self, candidate: Candidate) -> Best:
         return Best(
             answer="default", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
             remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
@@ -340,7 +350,7 @@ class _Finder:
 
     def _remarks(self, entry: Entry) -> Iterator[str]:
         if entry.problem != self.problem:
-            yield f"tuned for {entry.problem}"
+            yield f"tuned for {entry.problem}{self._changes.get(entry.candidate, '')}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
@@ -378,3 +388,9 @@ class _Finder:
             found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
             compiler=entry.compiler, remarks=remarks,
         )  # fmt: skip
+
+
+def _change(tuned: Candidate, mended: Candidate) -> str:
+    """In what a configuration is another than the one that was tuned."""
+    changed = (name for name, value in mended.config.items() if tuned.config[name] != value)
+    return "".join(f", there with {name}={tuned.config[name]}, which cannot be here" for name in changed)

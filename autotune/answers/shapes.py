@@ -30,6 +30,9 @@ class ShapeReader:
         """
         if all(shape == self._tensors[name].shape for name, shape in shapes.items()):
             return self._problem
+        for name, shape in shapes.items():
+            if 0 in shape:
+                raise UsageError(f"{name} has shape {shape}: of an empty array nothing is computed, skip such calls")
         changes = dict(self._fields_of(shapes))
         for field in self._op.fields:  # what no axis tells follows the field whose default it takes
             source = field.default_from

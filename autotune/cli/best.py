@@ -84,10 +84,6 @@ def _print(answer: "Best") -> None:
     )
 
 
-def _expected(answer: "Best") -> str:
-    return "" if answer.expected_ms is None else f"about {answer.expected_ms:.2g} ms, not measured"
-
-
 def _time(answer: "Best") -> str:
     """The time of this very problem, and where it is from; that of another problem is never shown as one."""
     if answer.ms is None:

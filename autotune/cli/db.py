@@ -14,6 +14,7 @@ from autotune.cli.output import DbOption, JsonOption, print_json, say
 from autotune.core.errors import UsageError
 from autotune.core.files import replacing
 from autotune.core.outcome import Outcome
+from autotune.core.passwords import hidden
 from autotune.core.words import number
 
 if TYPE_CHECKING:
@@ -50,16 +51,31 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
         str | None,
         typer.Option("--problem", help="With another format: of this problem, as `autotune list` writes it."),
     ] = None,
+    optuna: Annotated[
+        str | None,
+        typer.Option(
+            "--optuna",
+            metavar="URL",
+            help="Mirror searches into an Optuna storage, for optuna-dashboard: a SQLAlchemy URL, or a journal file.",
+        ),
+    ] = None,
     db: DbOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON: what was written, or without -o the records as one list.")
     ] = False,
 ) -> None:
-    """Write records as JSON lines: every measurement, then the winners."""
+    """Write records as JSON lines: every measurement, then the winners; or mirror searches into an Optuna storage."""
     from autotune.store import open_store
     from autotune.store.transfer import export_file, export_lines
 
     with open_store(db, create=False) as store:
+        if optuna is not None:
+            if winners or output or template or form is not Form.LINES:
+                raise UsageError(
+                    "--optuna takes whole searches: leave out --output, --winners, --format and --template"
+                )
+            _mirror(store, optuna, op, device, problem, as_json)
+            return
         if form is not Form.LINES:
             if winners:
                 raise UsageError("--winners means nothing for a recording: it is made of trials")
@@ -77,6 +93,33 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
         print_json({"lines": count, "file": str(output)})
     else:
         say(f"{count} lines written to {output}")
+
+
+def _mirror(
+    store: "Store", target: str, op: str | None, device: str | None, problem: str | None, as_json: bool
+) -> None:
+    import shlex
+
+    from autotune.tuning.mirroring import mirror_searches
+
+    searches = [
+        summary for summary in store.searches()
+        if op in {None, summary.search.problem.op} and device in {None, summary.search.device}
+        and problem in {None, summary.search.problem.key}
+    ]  # fmt: skip
+    mirrored = mirror_searches(store, searches, target)
+    if as_json:
+        print_json(
+            [{"study": m.study, "added": m.added, "known": m.known, "anew": m.anew, "outcomes": dict(m.outcomes)}
+             for m in mirrored]
+        )  # fmt: skip
+        return
+    for one in mirrored:
+        said = ", ".join(f"{outcome} {count}" for outcome, count in one.outcomes.items())
+        again = "; made anew, since records have changed" if one.anew else ""
+        say(f"{one.study}: {one.added} trials added, {one.known} there already ({said or 'no trial'}){again}")
+    count = f"{len(mirrored)} {'study' if len(mirrored) == 1 else 'studies'}"
+    say(f"{count}; next: optuna-dashboard {shlex.quote(hidden(target))}")
 
 
 def _export_recording(

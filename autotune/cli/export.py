@@ -1,6 +1,7 @@
-"""`autotune export`: the best configuration as one standalone `.cu` file."""
+"""`autotune export`: the best configuration as source code: a standalone file, a header, an extension of PyTorch."""
 
 import shlex
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,14 @@ from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.export import Exported
+
+
+class ExportFormat(StrEnum):
+    """As `autotune.export` has them."""
+
+    FILE = "file"
+    HEADER = "header"
+    TORCH = "torch"
 
 
 @problem_options()
@@ -28,9 +37,18 @@ def command(  # noqa: PLR0913 - one parameter an option
     ] = None,
     full_precision: FullPrecisionOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write or replace; by default OP.cu.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="What to write or replace; by default OP.cu, autotune_OP.h or the folder autotune_OP.",
+        ),
     ] = None,
-    main: Annotated[bool, typer.Option("--main/--no-main", help="With a main() that checks and times.")] = True,
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--format", help="One .cu file; a header for C++; a folder that PyTorch builds as an extension."),
+    ] = ExportFormat.FILE,
+    main: Annotated[bool, typer.Option("--main/--no-main", help="A file with a main() that checks and times.")] = True,
     device: Annotated[
         str | None, typer.Option("--device", help="The GPU to write for; by default the one present.")
     ] = None,
@@ -39,13 +57,14 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Write the best configuration known as one .cu file: kernels, launcher, check and benchmark.
 
-    The file needs nvcc and nothing else. Its header says how to build it, and running it prints PASS or FAIL.
+    The file needs nvcc and nothing else. Its header says how to build it, and running it prints PASS or FAIL. A header
+    is included by any number of C++ files and compiled by one; a folder is imported by Python, which builds it.
     """
     from autotune.answers.export import export
 
     written = export(
-        op, output=output, main=main, device=device, db=db, template=template, reference=reference, inputs=None,
-        full_precision=full_precision, **asked.values(),
+        op, output=output, format=form.value, main=main, device=device, db=db, template=template,
+        reference=reference, inputs=None, full_precision=full_precision, **asked.values(),
     )  # fmt: skip
     if as_json:
         print_json(written.to_json())

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli.options import AskedFields, problem_options
+from autotune.cli.options import AskedFields, Wanted, problem_options
 from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
-    from autotune.core.problem import Problem
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
 
@@ -102,7 +101,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one list: give one of them")
     form = "csv" if as_csv else "json" if as_json else "table"
-    wanted = _Wanted(op, filters, device)
+    wanted = Wanted(op, filters, device)
     if what == What.GPUS:
         return _print_gpus(limit, form)
     if what == What.WINNERS:
@@ -122,28 +121,6 @@ def command(  # noqa: PLR0913 - one parameter an option
         key = (lambda row: row["best ms"] or float("inf")) if sort == Sort.MS else (lambda row: -row["id"])
         made.sort(key=key)
     return _print_rows(_COLUMNS[what], made[:limit], form)
-
-
-class _Wanted:
-    """Which problems and devices a list is about."""
-
-    def __init__(self, op: str | None, fields: Mapping[str, Sequence[Any]], device: str | None) -> None:
-        self.op, self.device = op, device
-        self._fields = {name: {_text(value) for value in values} for name, values in fields.items()}
-
-    def has(self, problem: "Problem") -> bool:
-        if self.op not in {None, problem.op}:
-            return False
-        values = problem.fields
-        return all(name in values and _text(values[name]) in given for name, given in self._fields.items())
-
-    def on(self, device: str) -> bool:
-        return self.device in {None, device}
-
-
-def _text(value: Any) -> str:
-    """As problems print it, so that `--causal`, `true` and 1 are one."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 _Row = dict[str, Any]
@@ -206,7 +183,7 @@ def _print_records(records: "Sequence[StoredMeasurement]", form: str) -> None:
         print_table(shown.columns, shown.rows)
 
 
-def _problems(store: "Store", wanted: _Wanted) -> list[_Row]:
+def _problems(store: "Store", wanted: Wanted) -> list[_Row]:
     return [
         {
             "problem": s.problem, "device": s.device, "trials": s.trials, "ok": s.outcomes.get("ok", 0),
@@ -218,7 +195,7 @@ def _problems(store: "Store", wanted: _Wanted) -> list[_Row]:
     ]  # fmt: skip
 
 
-def _searches(store: "Store", wanted: _Wanted) -> list[_Row]:
+def _searches(store: "Store", wanted: Wanted) -> list[_Row]:
     """`x best`: the best time of a search over the best that any of these found for the same problem and device."""
     found = [s for s in store.searches() if wanted.on(s.search.device) and wanted.has(s.search.problem)]
     best: dict[object, float] = {}
@@ -240,7 +217,7 @@ def _searches(store: "Store", wanted: _Wanted) -> list[_Row]:
     ]  # fmt: skip
 
 
-def _devices(store: "Store", wanted: _Wanted) -> list[_Row]:
+def _devices(store: "Store", wanted: Wanted) -> list[_Row]:
     return [
         {
             "device": d.name, "kind": d.kind, "title": d.title, "arch": d.arch, "problems": d.problems,
@@ -252,7 +229,7 @@ def _devices(store: "Store", wanted: _Wanted) -> list[_Row]:
 
 
 def _winners(
-    wanted: _Wanted, template: str | None, db: str | None, *, full_precision: bool, shipped: bool, own: bool
+    wanted: Wanted, template: str | None, db: str | None, *, full_precision: bool, shipped: bool, own: bool
 ) -> "list[StoredMeasurement]":
     """Those of the database, then, unless it is named, those that come with the package."""
     records: list[StoredMeasurement] = []

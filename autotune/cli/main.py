@@ -22,7 +22,10 @@ from autotune.core.passwords import hidden
 from autotune.core.words import printable
 from autotune.tuning.interrupt import end_as_ctrl_c
 
-COMMANDS = ("search", "best", "check", "list", "show", "export", "ladder", "replay", "db", "cache")
+COMMANDS = (
+    "search", "best", "bench", "check", "list", "show", "export", "report", "profile", "ladder", "replay", "db",
+    "cache",
+)  # fmt: skip
 """The commands, in the order in which they are shown."""
 
 INTERRUPTED = 130

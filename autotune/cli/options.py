@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from autotune.core.errors import UsageError
+from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.ops.op import Field
 from autotune.ops.registry import BUILTIN, get_op
@@ -170,3 +171,25 @@ def split_setting(text: str, option: str = "--set") -> tuple[str, str]:
     if not equals or not name.strip():
         raise UsageError(f"{option} takes NAME=VALUE, got {text!r}")
     return name.strip(), value
+
+
+class Wanted:
+    """Which problems and devices a list is about."""
+
+    def __init__(self, op: str | None, fields: Mapping[str, Sequence[Any]], device: str | None) -> None:
+        self.op, self.device = op, device
+        self._fields = {name: {_text(value) for value in values} for name, values in fields.items()}
+
+    def has(self, problem: Problem) -> bool:
+        if self.op not in {None, problem.op}:
+            return False
+        values = problem.fields
+        return all(name in values and _text(values[name]) in given for name, given in self._fields.items())
+
+    def on(self, device: str) -> bool:
+        return self.device in {None, device}
+
+
+def _text(value: Any) -> str:
+    """As problems print it, so that `--causal`, `true` and 1 are one."""
+    return str(int(value)) if isinstance(value, bool) else str(value)

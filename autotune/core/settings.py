@@ -97,6 +97,20 @@ def on_miss() -> str | None:
     return _variable("AUTOTUNE_ON_MISS")
 
 
+def emulator_level() -> str:
+    """How far g++ optimises what the emulator runs: `AUTOTUNE_EMULATOR_LEVEL` (0 to 3), else 2.
+
+    At 1 a build takes half the time, and what it makes takes half as long again: for many kernels that run shortly.
+
+    Raises:
+        UsageError: it is no level.
+    """
+    given = _variable("AUTOTUNE_EMULATOR_LEVEL") or "2"
+    if given not in ("0", "1", "2", "3"):
+        raise UsageError(f"AUTOTUNE_EMULATOR_LEVEL={given!r} is no level of optimisation; write 0, 1, 2 or 3")
+    return given
+
+
 def target() -> str:
     """Short name of the GPU that estimates are for: `AUTOTUNE_TARGET`, else `h200`."""
     return _variable("AUTOTUNE_TARGET") or DEFAULT_TARGET

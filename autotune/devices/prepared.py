@@ -97,14 +97,15 @@ class _Map:
         self.address = -1
         self.known: dict[int, bytes] = {}
 
-    def content(self, driver: Driver, address: int) -> bytes:
+    def content(self, driver: Driver, index: int, address: int) -> bytes:
         made = self.known.get(address)
         if made is None:
             if (complaint := self.arg.complaint(address)) is not None:
                 raise LaunchError(f"{self.arg.name}: TMA cannot copy this tensor: {complaint}")
             if len(self.known) >= _MOST_MAPS:
                 self.known.clear()
-            made = self.known[address] = driver.encode(self.arg, address)
+            with driver.current(index):  # the driver makes none in a thread that has not used CUDA
+                made = self.known[address] = driver.encode(self.arg, address)
         return made
 
 
@@ -137,7 +138,7 @@ class Prepared:
                 end += -(-buffer.nbytes // _ALIGNMENT) * _ALIGNMENT
         self.workspace_bytes = end
         self._frames: list[_Frame] = []
-        self._frames.append(_Frame(self._driver, self._binary, self._plan, self._which))
+        self._frames.append(self._frame())
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
         """Queue all steps on a stream, without waiting.
@@ -148,7 +149,7 @@ class Prepared:
         try:
             frame = self._frames.pop()
         except IndexError:  # all are in use by other threads
-            frame = _Frame(self._driver, self._binary, self._plan, self._which)
+            frame = self._frame()
         try:
             status, done = frame.launch(addresses, stream)
             if status and done == 0 and status in NO_CONTEXT:  # a thread that has not used CUDA, or another GPU of it
@@ -161,12 +162,17 @@ class Prepared:
             what = f"kernel {step.kernel}" if isinstance(step, Launch) else f"clearing {step.buffer}"
             raise LaunchError(f"{what}: {self._driver.said(status)}")
 
+    def _frame(self) -> "_Frame":
+        return _Frame(self._driver, self._index, self._binary, self._plan, self._which)
+
 
 class _Frame:
     """One block of memory with all that the driver reads; `_words` and `_bytes` are views of it."""
 
-    def __init__(self, driver: Driver, binary: Binary, plan: LaunchPlan, which: Mapping[str, tuple[int, int]]) -> None:
-        self._driver = driver
+    def __init__(
+        self, driver: Driver, index: int, binary: Binary, plan: LaunchPlan, which: Mapping[str, tuple[int, int]]
+    ) -> None:
+        self._driver, self._index = driver, index
         self._pointers: list[_Pointer] = []
         self._maps: list[_Map] = []
         self._streams: list[int] = []
@@ -232,7 +238,9 @@ class _Frame:
         for held in self._maps:
             address = addresses[held.which] + held.offset
             if address != held.address:
-                self._bytes[held.place : held.place + TENSOR_MAP_BYTES] = held.content(self._driver, address)
+                self._bytes[held.place : held.place + TENSOR_MAP_BYTES] = held.content(
+                    self._driver, self._index, address
+                )
                 held.address = address
         if stream != self._stream:
             self._stream = stream

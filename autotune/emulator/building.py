@@ -30,12 +30,14 @@ _TWINS = "common/ptx/"
 
 @dataclass(frozen=True)
 class EmulatorRequest:
-    """An emulated binary to build, for a `BuildPool`."""
+    """An emulated binary to build, for a `BuildPool`: as `build_emulator` is told."""
 
     source: KernelSource
+    traced: bool = False
+    arch: str = ""
 
     def build(self, cache: BuildCache) -> Artifact:
-        return build_emulator(self.source, cache)
+        return build_emulator(self.source, cache, traced=self.traced, arch=self.arch)
 
 
 def build_emulator(

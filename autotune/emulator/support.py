@@ -16,14 +16,14 @@ from autotune.compilers.sealed import SealedFolders, sealed_folders
 from autotune.compilers.toolchain import Compiler, cuda_include_dirs, find_gxx
 from autotune.compilers.upkeep import make_room
 from autotune.core.errors import BuildError, CompileError
-from autotune.core.settings import cache_limit
+from autotune.core.settings import cache_limit, emulator_level
 
 EMULATOR = Path(__file__).resolve().parent
 KIND = "emulator-support"
 PRELUDE = "emulator.hpp"
 _TIMEOUT_S = 300.0
 _FLAGS = (
-    "-std=gnu++17", "-O2", "-fPIC", "-pthread", "-w",
+    "-std=gnu++17", "-fPIC", "-pthread", "-w",
     # A library's own names stay its own: several candidates with kernels of one name are loaded side by side.
     "-fvisibility=hidden", "-fno-gnu-unique",
     # As CUDA has it: products and sums are fused, types may alias, nobody reads errno, nothing is thrown.
@@ -85,9 +85,10 @@ class Support:
 
 def emulator_flags(traced: bool = False) -> tuple[str, ...]:
     """Compiler options of every emulated build. They name the processor's level, never the processor."""
+    flags = (f"-O{emulator_level()}", *_FLAGS)
     if not traced:
-        return (*_FLAGS, *_processor_flags())
-    return (*(flag for flag in _FLAGS if flag not in _TRAPS), *_processor_flags(), *_TRACED_FLAGS)
+        return (*flags, *_processor_flags())
+    return (*(flag for flag in flags if flag not in _TRAPS), *_processor_flags(), *_TRACED_FLAGS)
 
 
 def emulator_support(root: Path, traced: bool = False) -> Support:
@@ -100,12 +101,13 @@ def emulator_support(root: Path, traced: bool = False) -> Support:
     """
     compiler = find_gxx()
     includes = _include_options(cuda_include_dirs())
-    key = _key(str(compiler), includes, traced)
+    flags = emulator_flags(traced)
+    key = _key(str(compiler), includes, flags)
     folders = sealed_folders(root.absolute())
     _, made = folders.get(KIND, key, lambda folder: _build(folder, compiler, includes, traced))
     if made:
         make_room(folders.root, folders.folder(KIND, key), cache_limit())
-    return Support(folders, key, compiler, emulator_flags(traced), includes, traced)
+    return Support(folders, key, compiler, flags, includes, traced)
 
 
 @cache
@@ -125,8 +127,8 @@ def _include_options(cuda: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 @cache
-def _key(compiler: str, includes: tuple[str, ...], traced: bool) -> str:
-    digest = hashlib.sha256("\0".join([compiler, *includes, *emulator_flags(traced)]).encode())
+def _key(compiler: str, includes: tuple[str, ...], flags: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\0".join([compiler, *includes, *flags]).encode())
     for path in _inputs(includes):
         digest.update(str(path.name).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:32]

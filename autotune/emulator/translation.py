@@ -17,7 +17,7 @@ _DYNAMIC_SHARED = re.compile(
 _ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\(\s*(\d+)\s*\)")
 _FOR_ALL_LANES = re.compile(r"\binline void \w+\(\w+\s*\*\s*const \w+\[32\]\)")
 _UNSET = re.compile(
-    r"^[ \t]*(?:float[24]?|double|u?int(?:32|64)_t|int|unsigned|element|__half|__nv_bfloat16)[ ]+"
+    r"^[ \t]*(?:float[24]?|double|u?int(?:8|16|32|64)_t|int|unsigned|long long|short|element|__half|__nv_bfloat16)[ ]+"
     r"(?P<names>[A-Za-z_]\w*(?:\[[^\];=]*\])*(?:, [A-Za-z_]\w*(?:\[[^\];=]*\])*)*);",
     re.MULTILINE,
 )

@@ -4,16 +4,19 @@ A look-up that finds no winner of the problem asked has to choose among those of
 and dtypes, and the families' starts. Nothing is compiled for that: what is known is each one's time where it was
 measured, and what its launches are there and here. With
 
-- *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`), as the family
-  executes them;
+- *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
+  their width (which a family calls HS_TILE), as the family executes them;
 - *balance*: blocks over what the SMs hold when the busiest of them is done;
-- *hiding* latency: w / (w + 4) for w warps on an SM;
-- *bytes*: the tensors once, and the workspace written and read,
+- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory and threads have room for;
+- *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
+  are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
 
 the compute part is the known one times work / (balance · hiding) here over the same there, and no time is less than the
-bytes take. A candidate whose time nobody kept is taken to be as quick as its family is elsewhere, in the median; one of
-a family that was never timed, as slow as the slowest of those that were. What is far away, of another mask or dtype, or
-was never timed, counts as slower by some percent: of two that promise as much, the nearer is likelier to keep it.
+bytes take. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of
+a family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
+away, of another mask or dtype, or was never timed, counts as slower by some percent: of two that promise as much, the
+nearer is likelier to keep it. A start that its family lists for such problems without a time counts for more than a
+default.
 
 These figures rank; they are no estimates of times, which `autotune.estimate.model` makes from compiled code.
 """
@@ -25,9 +28,9 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
-from autotune.core.candidate import Candidate
+from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import TemplateError
-from autotune.core.plan import LaunchPlan
+from autotune.core.plan import Launch, LaunchPlan
 from autotune.core.problem import Problem
 from autotune.estimate.fallback import product_weight
 from autotune.families.planning import make_plan
@@ -44,21 +47,36 @@ _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
 _NEXT_STEP_MS = 2e-3
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
+_ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
 _NEVER_TIMED = 0.6
+_NEAREST = 3  # times of a family whose median is taken for a candidate without one
+_LISTED = 0.3  # a start for just such problems, never timed
+_WAITING_BYTES = 65536.0
+"""Shared memory for tiles that an SM needs to have enough bytes under way: half of it waits for memory, at a bandwidth
+of 4.8 TB/s for some 0.9 µs."""
+
+_UNHIDDEN = 0.1  # of the shorter of computing and moving bytes, which the longer does not quite hide
+_ANOTHER_SIZE_AWAY = 1.0  # octaves that a time for another head size or mask counts as further away, as a family's rate
+_BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shared memory
 
 
 @dataclass(frozen=True)
 class Known:
-    """A candidate, and what is known of it: the time it took for a problem. `ms` is None where nobody kept one."""
+    """A candidate, and what is known of it: the time it took for a problem. `ms` is None where nobody kept one.
+
+    `listed`: it is a start that its family lists for such problems.
+    """
 
     candidate: Candidate
     problem: Problem | None = None
     ms: float | None = None
+    listed: bool = False
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a candidate promises for a problem.
+    """What a candidate promises for a problem: candidates are ordered by `ms`, which is `likely_ms` and what counts for
+    the doubt that it is right.
 
     `distance` is how far the problem of the known time is: log2 of lengths and counts, as a Euclidean distance;
     infinite where no time is known. `alike`: mask, layout and dtype are the same there.
@@ -68,6 +86,7 @@ class Expected:
     ms: float
     distance: float
     alike: bool
+    likely_ms: float
 
 
 def known_starts(
@@ -78,8 +97,8 @@ def known_starts(
     space = Space(template, problem, spec)
     for config, start in islice(space.known_starts(), most):
         here = start is not None and start.device == spec.name
-        timed = (problem_of(start.problem), start.ms) if start is not None and here else ()
-        yield Known(space.candidate(config), *timed), start
+        there, ms = (problem_of(start.problem), start.ms) if start is not None and here else (None, None)
+        yield Known(space.candidate(config), there, ms, listed=start is not None), start
 
 
 def by_promise(
@@ -91,49 +110,87 @@ def by_promise(
         TemplateError: an expression of a front matter has a value of no use.
     """
     op, timed, untimed = get_op(problem.op), [], []
-    rates: dict[str, list[float]] = {}
+    rates: dict[str, list[tuple[float, float]]] = {}  # of each family: how far away, and the rate there
     for known in contenders:
         template = templates[known.candidate.template]
         here = _work(template, known.candidate, problem, spec)
-        there = _elsewhere(template, known, spec)
-        if there is None or known.ms is None or known.problem is None:
+        rate = _rate(template, known, spec)
+        if rate is None or known.problem is None:
             untimed.append((known, here))
             continue
-        rate = there.cost / max(known.ms - there.overhead_ms, 0.1 * known.ms)
-        rates.setdefault(template.name, []).append(rate)
         away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
+        rates.setdefault(template.name, []).append((away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
-        timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike))
+        doubt += _ANOTHER_RUN if known.listed else 0
+        timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
+    medians: dict[str, float | None] = {}
     for known, here in untimed:
         template = templates[known.candidate.template]
         peak = (spec.tensor_tflops if template.front.tensor_cores else spec.fp32_tflops) * 1e9
-        slowest = min((min(known_rates) for known_rates in rates.values()), default=_UNKNOWN_SHARE * peak)
-        rate = median(rates.get(template.name, [slowest]))
-        timed.append(Expected(known, here.ms(rate, spec) * (1 + _NEVER_TIMED), math.inf, alike=False))
+        slowest = min(_UNKNOWN_SHARE * peak, *(rate for of_one in rates.values() for _, rate in of_one), math.inf)
+        if template.name not in medians:
+            nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
+            medians[template.name] = median(rate for _, rate in nearest) if nearest else None
+        rate = medians[template.name] or slowest
+        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED)
+        likely = here.ms(rate, spec)
+        timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
 
 
-def _elsewhere(template: Template, known: Known, spec: DeviceSpec) -> "_Work | None":
-    """The candidate's work where it was timed; None where that is not known or it is not valid there today."""
+_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, float], ...]] = {}
+
+
+def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[tuple[float, float]]:
+    """How far away a family's timed starts are, and their rates there; they need not be valid here."""
+    key = template.name, template.hash, spec
+    if key not in _START_RATES:
+        _START_RATES[key] = tuple(_timed_starts(template, spec))
+    exact = get_op(problem.op).exact_fields
+    for there, rate in _START_RATES[key]:
+        other_size = sum(there[name] != problem[name] for name in exact if isinstance(problem[name], int))
+        yield math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
+
+
+def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, float]]:
+    for start in template.starts:
+        if start.ms is not None and start.device == spec.name:
+            config = {**template.defaults, **dict(start.values)}
+            known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
+            rate = _rate(template, known, spec)
+            if known.problem is not None and rate is not None:
+                yield known.problem, rate
+
+
+def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
+    """Cost a millisecond where a candidate was timed; None where that is not known or it is not valid there today."""
     if known.problem is None or known.ms is None:
         return None
     with suppress(TemplateError):
-        return _work(template, known.candidate, known.problem, spec)
+        there = _work(template, known.candidate, known.problem, spec)
+        beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
+        return there.cost / max(known.ms - beside, 0.1 * known.ms)
     return None
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a plan has to do. `cost`: operations that would take as long if every SM were as busy as can be."""
+    """What a plan has to do. `cost`: operations that would take as long if every SM were as busy as can be; `nbytes`:
+    bytes that would take as long at the whole bandwidth."""
 
     cost: float
     nbytes: float
     overhead_ms: float
 
+    def memory_ms(self, spec: DeviceSpec) -> float:
+        """The time that the bytes take."""
+        return self.nbytes / (spec.bandwidth_gbs * 1e6)
+
     def ms(self, rate: float, spec: DeviceSpec) -> float:
         """The time at a rate (cost a millisecond), and at the GPU's bandwidth."""
-        return self.overhead_ms + max(self.cost / rate, self.nbytes / (spec.bandwidth_gbs * 1e6))
+        compute, memory = self.cost / rate, self.memory_ms(spec)
+        return self.overhead_ms + max(compute, memory) + _UNHIDDEN * min(compute, memory)
 
 
 _WORKS: dict[tuple[str, Candidate, Problem, DeviceSpec], _Work] = {}
@@ -149,25 +206,47 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         names = Space(template, problem, spec).namespace(config)
         plan = make_plan(template, op, problem, names)
         flops = template.executed_flops(op.tiled_flops(problem, config), problem)
+        if "HS" in names and "HS_TILE" in names:
+            flops *= names["HS_TILE"] / names["HS"]
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
-        known = _Work(flops / _busy(plan, names.get("WORKS"), spec), op.nbytes(problem) + 2.0 * scratch, overhead)
+        load = _load(plan, names.get("WORKS"), spec)
+        nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
+        known = _Work(flops / load.busy, nbytes, overhead)
         if len(_WORKS) >= _MOST_WORKS:
             _WORKS.clear()
         _WORKS[key] = known
     return known
 
 
-def _busy(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> float:
-    """Share (0 to 1) of the SMs' time that the heaviest launch uses.
+@dataclass(frozen=True)
+class _Load:
+    """Shares (0 to 1) of the SMs' time and of the bandwidth that the heaviest launch uses."""
+
+    busy: float
+    reach: float
+
+
+def _load(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> _Load:
+    """What a plan's heaviest launch uses: of several with operands as large, the one with most shared memory.
 
     A family whose blocks stay and take one piece of work after the other calls the number of pieces WORKS.
     """
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
-    launch = max(plan.launches, key=lambda launch: product_weight(launch, sizes))
+    launch = max(plan.launches, key=lambda launch: (product_weight(launch, sizes), launch.smem))
     pieces = max(launch.blocks, works or 0)
     an_sm = math.ceil(pieces / spec.sm_count)
-    most = spec.max_threads_per_sm // spec.warp_size
-    at_once = math.ceil(launch.blocks / spec.sm_count)
-    warps = min(at_once * math.ceil(launch.threads / spec.warp_size), most)
-    return pieces / (an_sm * spec.sm_count) * warps / (warps + _HALF_HIDDEN_WARPS)
+    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, spec))
+    warps = at_once * math.ceil(launch.threads / spec.warp_size)
+    waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
+    return _Load(
+        busy=pieces / (an_sm * spec.sm_count) * warps / (warps + _HALF_HIDDEN_WARPS),
+        reach=min(1.0, waiting / _WAITING_BYTES),
+    )
+
+
+def _resident(launch: Launch, spec: DeviceSpec) -> int:
+    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1."""
+    by_threads = spec.max_threads_per_sm // launch.threads
+    by_smem = spec.shared_memory_per_sm // (launch.smem + spec.reserved_shared_memory)
+    return max(1, min(by_threads, by_smem, spec.max_blocks_per_sm))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.core.arithmetic import FULL
-from autotune.core.candidate import Candidate
+from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import NoFeasibleConfiguration
 from autotune.core.problem import Problem
 from autotune.families.planning import make_plan
@@ -60,6 +60,16 @@ class Families:
             return f"there is no template {candidate.template}"
         unsupported = template.why_unsupported(problem, spec)
         return unsupported or Space(template, problem, spec).why_not(candidate.config)
+
+    def mended(self, candidate: Candidate, problem: Problem, spec: DeviceSpec) -> Candidate | None:
+        """The candidate, or what `Space.mended` makes of it, if it can compute the problem on the device; else None."""
+        template = self.get(candidate.template)
+        if template is None or template.why_unsupported(problem, spec) is not None:
+            return None
+        config = Space(template, problem, spec).mended(candidate.config)
+        if config is None or config == candidate.config:
+            return None if config is None else candidate
+        return make_candidate(candidate.template, candidate.template_hash, config)
 
     def default(self, problem: Problem, spec: DeviceSpec) -> Candidate:
         """The default of the family that computes least, of those the one whose workspace is the fewest times its

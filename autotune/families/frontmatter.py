@@ -34,10 +34,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on a configuration, with the reason a user is shown."""
+    """A condition on a configuration or a problem, with the reason a user is shown; of some problems it is empty."""
 
     expr: Expression
     why: str
+
+    @property
+    def needed(self) -> str:
+        return f"{self.expr.text} ({self.why})" if self.why else self.expr.text
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class FrontMatter:
     summary: str
     source: str
     arch: str | None
-    supports: tuple[Expression, ...]
+    supports: tuple[Constraint, ...]
     deterministic: Expression
     parameters: tuple[Parameter, ...]
     defaults: tuple[tuple[str, Value], ...]
@@ -199,7 +203,7 @@ class _Reader:
             summary=self._text("summary"),
             source=self._text("source", ""),
             arch=self._arch(),
-            supports=tuple(map(_expression, self._list("supports"))),
+            supports=tuple(map(self._supported, self._list("supports"))),
             deterministic=Expression(self._text("deterministic", "true")),
             parameters=parameters,
             defaults=self._defaults(parameters),
@@ -274,6 +278,9 @@ class _Reader:
             if value not in known[name]:
                 raise TemplateError(f"the default {name}={value!r} is not among its values {list(known[name])!r}")
         return tuple((p.name, given.get(p.name, p.values[0])) for p in parameters)
+
+    def _supported(self, item: Any) -> Constraint:
+        return self._constraint(item) if isinstance(item, dict) else Constraint(_expression(item), "")
 
     def _constraint(self, item: Any) -> Constraint:
         _only(item, {"expr", "why"}, "constraints")

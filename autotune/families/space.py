@@ -302,6 +302,22 @@ class Space:
         with self.template.named_errors():
             return self._violated(config)
 
+    def mended(self, config: Config) -> dict[str, Value] | None:
+        """The configuration if it is valid; else the same with one parameter at its default that makes it so, of those
+        that the constraint names which it does not keep. None where none does, or where a value is not listed."""
+        if not self.template.lists(config):
+            return None
+        with self.template.named_errors():
+            namespace = self.namespace(config)
+            broken = next((c for c in self.template.front.constraints if not c.expr(namespace)), None)
+        if broken is None:
+            return dict(config) if self.why_not(config) is None else None
+        for name, default in self.template.defaults.items():
+            changed = {**config, name: default}
+            if name in broken.expr.names and config[name] != default and self.why_not(changed) is None:
+                return changed
+        return None
+
     def _violated(self, config: Config) -> str | None:
         """The constraint or limit that a configuration of listed values does not keep."""
         namespace = self.namespace(config)

@@ -98,9 +98,9 @@ class Template:
         if problem.op != self.op:
             return f"it computes {self.op}, not {problem.op}"
         with self.named_errors():
-            for expression in self.front.supports:
-                if not expression({**problem.fields, "device": spec}):
-                    return f"it needs {expression.text}"
+            for supported in self.front.supports:
+                if not supported.expr({**problem.fields, "device": spec}):
+                    return f"it needs {supported.needed}"
         return self._why_not_on(spec)
 
     def _why_not_on(self, spec: DeviceSpec) -> str | None:

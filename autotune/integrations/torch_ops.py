@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from autotune.core.errors import UsageError
 from autotune.integrations import torch_kernels as kernels
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -41,13 +40,13 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
     if torch.compiler.is_compiling():
         return _forward_op(q, k, v, causal, scale)[0]
     if not is_plain(q, k, v):
-        _require(q, k, v, scale)
+        kernels.require(q, k, v, scale)
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return _Transformed.apply(q, k, v, causal, scale)[0]
         return _forward_op(q, k, v, causal, scale)[0]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _Attention.apply(q, k, v, causal, scale)
-    return _forward(q, k, v, causal, scale)[0]
+    return kernels.forward(q, k, v, causal, scale)[0]
 
 
 def head_size(tensor: Any) -> int:
@@ -63,34 +62,12 @@ def is_plain(*tensors: Any) -> bool:
     return all(type(tensor) in _PLAIN for tensor in tensors) and not torch._C._len_torch_function_stack()
 
 
-def _forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
-    _require(q, k, v, scale)
-    return kernels.forward(q, k, v, causal, scale)
-
-
-def _require(q: Any, k: Any, v: Any, scale: float) -> None:
-    """Raise UsageError for tensors that do not go together."""
-    if q.dim() == 4 and k.dim() == 4 and k.shape == v.shape and q.dtype == k.dtype == v.dtype:
-        (B, NH, _, HS), (B_kv, NH_kv, _, HS_kv) = q.shape, k.shape
-        if B_kv == B and HS_kv == HS and NH % max(1, NH_kv) == 0 and q.device == k.device == v.device and scale > 0:
-            if q.dtype in kernels.NAMES:
-                return
-            raise UsageError(f"attention of {q.dtype}: kernels take {', '.join(map(str, kernels.NAMES))}")
-    said = ", ".join(
-        f"{name} {tuple(t.shape)} {t.dtype} on {t.device}" for name, t in zip("qkv", (q, k, v), strict=True)
-    )
-    raise UsageError(
-        f"attention takes q (B, NH, T, HS), k and v (B, NH_kv, T_kv, HS) of one dtype on one device, NH divisible by "
-        f"NH_kv, and a scale above 0; got {said}, scale={scale}"
-    )
-
-
 class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """The quick way with gradients."""
 
     @staticmethod
     def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-        out, lse = _forward(q, k, v, causal, scale)
+        out, lse = kernels.forward(q, k, v, causal, scale)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.causal, ctx.scale = causal, scale
         return out
@@ -154,7 +131,7 @@ class _TransformedGradients(torch.autograd.Function):  # type: ignore[misc, unus
 def _forward_kernel(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _forward(q, k, v, causal, scale)
+    return kernels.forward(q, k, v, causal, scale)
 
 
 def _backward_kernel(

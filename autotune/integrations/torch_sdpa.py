@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from autotune.answers.kernel import remember
 from autotune.integrations import torch_kernels as kernels
 from autotune.integrations.torch_ops import attention, head_size
 
@@ -14,6 +15,8 @@ logger = logging.getLogger("autotune.torch")
 
 _said: set[str] = set()
 _lock = threading.Lock()
+_reasons: dict[tuple[Any, ...], str | None] = {}
+"""Why kernels do not compute attention of such tensors, by all that the answer depends on."""
 
 
 def scaled_dot_product_attention(
@@ -76,7 +79,23 @@ def why_not(
     for tensor in (query, key, value):
         if tensor.is_nested or not _is_usual(tensor):
             return f"a tensor is a {type(tensor).__name__}"
-    return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+    return _why_not_tensors(query, key, value, enable_gqa)
+
+
+def _why_not_tensors(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
+    """In eager mode asked once a kind: many questions cost what a launch does."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled(query.device.type):
+        return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    kind = (
+        query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device,
+        value.device, enable_gqa, gradients, gradients and torch.are_deterministic_algorithms_enabled(),
+    )  # fmt: skip
+    if kind not in _reasons:
+        found = _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
+        remember(_reasons, kind, found)
+        return found
+    return _reasons[kind]
 
 
 def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
@@ -90,24 +109,22 @@ def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str |
 
 
 def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
-    """What of dtypes, devices and sizes no kernel takes."""
-    if query.device.type not in ("cuda", "cpu") or len({query.device, key.device, value.device}) > 1:
-        return f"tensors are on {query.device}, {key.device} and {value.device}"
-    kind = query.device.type
-    dtypes = (
-        {torch.get_autocast_dtype(kind)} if torch.is_autocast_enabled(kind) else {query.dtype, key.dtype, value.dtype}
-    )
-    if len(dtypes) > 1 or not dtypes <= kernels.NAMES.keys():
-        return f"element types are {', '.join(sorted(map(str, dtypes)))}"
+    """What of dtypes, devices and sizes no kernel takes. Plain steps: not every version traces operations of sets."""
+    device, kind = query.device, query.device.type
+    if kind not in ("cuda", "cpu") or key.device != device or value.device != device:
+        return f"tensors are on {device}, {key.device} and {value.device}"
+    dtypes = [query.dtype, key.dtype, value.dtype]
+    if torch.is_autocast_enabled(kind):
+        dtypes = [torch.get_autocast_dtype(kind)]
+    dtype = dtypes[0]
+    if dtype not in kernels.NAMES or any(other != dtype for other in dtypes):
+        return f"element types are {', '.join(dict.fromkeys(map(str, dtypes)))}"
     if query.numel() == 0 or key.numel() == 0:
         return "a tensor is empty"
     gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
-    (dtype,) = dtypes
-    reason: str | None = _why_infeasible(
-        kernels.device_name(query.device), kernels.NAMES[dtype], head_size(query), gradients
-    )
+    reason: str | None = _why_infeasible(kernels.device_name(device), kernels.NAMES[dtype], head_size(query), gradients)
     return reason
 
 

@@ -5,41 +5,33 @@ Times are GPU times between two events, L2 flushed, as the climb's own are.
 """
 
 import contextlib
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from autotune.bench.peers.of_torch import backends
+from autotune.bench.torch_timing import Tensors, time_call, versions
 from autotune.core.channel import LOST, open_channel
 from autotune.core.dtypes import torch_dtype
 from autotune.core.errors import LaunchError
-from autotune.core.measurement import Timing
 from autotune.core.problem import Problem, split_json
 from autotune.devices.protocol import TimingBudget
-from autotune.devices.timing import time_adaptively
 from autotune.ops.registry import get_op
 
-BACKENDS = {
-    "cuDNN": "CUDNN_ATTENTION",
-    "flash": "FLASH_ATTENTION",
-    "efficient": "EFFICIENT_ATTENTION",
-    "math": "MATH",
-}
-"""Names in `torch.nn.attention.SDPBackend`."""
+_SHOWN = {"cudnn": "cuDNN"}
+"""Backends that the ladder calls otherwise than `autotune bench` does."""
 
 _BUDGET = TimingBudget(min_repeats=10, max_repeats=50, max_seconds=0.2)
-_FLUSH_BYTES = 1 << 28
-_SLEEP_CYCLES = 1_000_000  # half a millisecond: the host queues the whole call meanwhile
 
 
 def time_attention(torch: Any, problem: Problem) -> dict[str, float]:
-    """Milliseconds of every backend that takes the problem; where it is causal T must be T_kv, as PyTorch aligns it."""
-    if problem["causal"] and problem["T"] != problem["T_kv"]:
-        return {}
-    times = {}
-    for name, backend in BACKENDS.items():
-        allowed = torch.nn.attention.sdpa_kernel([getattr(torch.nn.attention.SDPBackend, backend)])
-        with contextlib.suppress(RuntimeError, LaunchError), quiet(), allowed:
-            times[name] = time_call(torch, _attention(torch, problem), _BUDGET).median_ms
+    """Milliseconds of every backend that takes the problem."""
+    times: dict[str, float] = {}
+    tensors = Tensors.of(torch, problem)
+    for peer in backends(torch):
+        if peer.why_not(problem) is None:
+            with contextlib.suppress(RuntimeError, LaunchError), peer.within():
+                call = peer.call(problem, tensors)
+                times[_SHOWN.get(peer.name, peer.name)] = time_call(torch, call, _BUDGET).median_ms
     return times
 
 
@@ -66,60 +58,6 @@ def _matrices(torch: Any, problem: Problem, count: int, rows: int, cols: int, tr
     return stored.transpose(1, 2) if transposed else stored
 
 
-def _attention(torch: Any, problem: Problem) -> Callable[[], Any]:
-    """The problem as one call on (B, NH, T, HS) views, in memory as the problem's layout has them."""
-    attend = torch.nn.functional.scaled_dot_product_attention
-    q, k, v = (
-        attention_tensor(torch, problem, *names).detach().requires_grad_(problem.op == "backward")
-        for names in (("NH", "T"), ("NH_kv", "T_kv"), ("NH_kv", "T_kv"))
-    )
-    grouped = problem["NH"] != problem["NH_kv"]
-
-    def forward() -> Any:
-        return attend(q, k, v, is_causal=bool(problem["causal"]), enable_gqa=grouped)
-
-    if problem.op == "forward":
-        return forward
-    out = forward()
-    dout = torch.randn_like(out)
-    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
-
-
-def attention_tensor(torch: Any, problem: Problem, heads: str, length: str) -> Any:
-    """Standard normal, shape (B, `heads`, `length`, HS) by the problem's fields, in memory as its layout says."""
-    shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
-    tensor = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device="cuda").transpose(1, 2)
-    return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
-
-
-def time_call(torch: Any, call: Callable[[], Any], budget: TimingBudget) -> Timing:
-    """Median GPU time between two events, L2 flushed, with the host far enough ahead that no launch is waited for.
-
-    Raises:
-        LaunchError: the device reports a time that cannot be one.
-    """
-    flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-
-    def sample(repeats: int) -> Sequence[float]:
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
-        for before, after in pairs:
-            flush.zero_()
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            before.record()
-            call()
-            after.record()
-        torch.cuda.synchronize()
-        return [before.elapsed_time(after) for before, after in pairs]
-
-    sample(2)
-    return time_adaptively(sample, budget, "events, L2 flushed")
-
-
-def versions(torch: Any) -> dict[str, str]:
-    """What was measured with."""
-    return {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "cuda": str(torch.version.cuda)}
-
-
 def answer(torch: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     """Times for a request: `{"gpu": 0, "attention": problem, "products": {key: problem}}`."""
     torch.cuda.set_device(request["gpu"])
@@ -134,14 +72,6 @@ def answer(torch: Any, request: Mapping[str, Any]) -> dict[str, Any]:
 def _problem(fields: Mapping[str, Any]) -> Problem:
     op, values = split_json(fields)
     return get_op(op).problem(**values)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Within the block PyTorch does not warn of what a backend refuses."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _missing(error: Exception) -> dict[str, Any]:

@@ -99,7 +99,12 @@ def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
     exact = {name: problem[name] for name in op.exact_fields}
     rows: Iterator[Fields] = iter(())
     if op.name in ("forward", "backward"):
-        rows = ({**lengths, **heads} for heads in _SECOND_HEADS for lengths in _SECOND_LENGTHS)
+        rows = (
+            {**lengths, **heads}
+            for heads_of, lengths_of in ((_SECOND_HEADS, _SECOND_LENGTHS), (_GROUPED_HEADS, _SHORT_LENGTHS))
+            for heads in heads_of
+            for lengths in lengths_of
+        )
     elif op.name in _SECOND_PIECES:
         rows = iter((*_SECOND_PIECES[op.name], *(_TABLES[op.name]() if op.name in _TABLES else ())))
     found = set()
@@ -133,6 +138,13 @@ _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
 _SECOND_HEADS = (
     {"B": 2, "NH": 6, "NH_kv": 2}, {"B": 9, "NH": 6, "NH_kv": 2}, {"B": 33, "NH": 2, "NH_kv": 1},
     {"B": 2, "NH": 3, "NH_kv": 3},
+)  # fmt: skip
+_GROUPED_HEADS = (  # two full groups of 8 key heads, and of 32, for kernels whose blocks take heads in groups
+    {"B": 8, "NH": 6, "NH_kv": 2}, {"B": 64, "NH": 2, "NH_kv": 1},
+)  # fmt: skip
+_SHORT_LENGTHS = (  # of several tiles on one side at least: else nothing is grouped
+    {"T": 67, "T_kv": 131}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 257, "T_kv": 67},
+    {"T": 257, "T_kv": 131}, {"T": 257, "T_kv": 257},
 )  # fmt: skip
 
 

@@ -18,6 +18,10 @@ class TracerKilled(LaunchError):
     """SIGKILL or SIGTERM ended the traced run: hardly by its kernel, rather from outside or for lack of memory."""
 
 
+class TracerTimeout(LaunchError):
+    """The traced run took longer than its limit."""
+
+
 class TracingProcess:
     """Traces one candidate after the other; started when first needed, and again after a crash. A context manager.
 
@@ -40,7 +44,8 @@ class TracingProcess:
         """What `run_task` does, with its errors.
 
         Raises:
-            LaunchError: the kernels took longer than the limit, or the process died (TracerKilled: from outside).
+            LaunchError: the kernels took longer than the limit (TracerTimeout), or the process died (TracerKilled: from
+                outside).
             BuildError: the process cannot be started, or `stop` was called.
         """
         try:
@@ -48,7 +53,7 @@ class TracingProcess:
             connection.send(task)
             if not connection.poll(self._limit_s):
                 self.close()
-                raise LaunchError(
+                raise TracerTimeout(
                     f"the traced run took longer than the limit of {self._limit_s:g} s: the kernel may loop for ever; "
                     "else take a smaller problem or a higher limit (--timeout)"
                 )

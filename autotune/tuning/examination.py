@@ -6,11 +6,15 @@ once more than 2^31 elements apart; and races show in the checker alone when the
 Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
+from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
+from autotune.compilers.pool import BuildPool
 from autotune.core.candidate import Candidate
 from autotune.core.errors import BuildError, CompileError, LaunchError, TemplateError
 from autotune.core.outcome import Outcome
@@ -19,12 +23,12 @@ from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
 from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
-from autotune.emulator.building import build_emulator
+from autotune.emulator.building import EmulatorRequest, build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
 from autotune.families.traits import traits_of
 from autotune.ops.awkward import second_problems
-from autotune.trace.remote import TracerKilled, TracingProcess
+from autotune.trace.remote import TracerKilled, TracerTimeout, TracingProcess
 from autotune.trace.task import TraceTask
 from autotune.tuning.evaluation import Task
 
@@ -34,39 +38,85 @@ LIMIT_S = 120.0
 _PROBLEMS = 3
 _FAR = (0, 2)  # problems of many rows, and of two: then a stride itself exceeds 2^31
 
+_PASSED: set[Hashable] = set()
+
 
 class Examiner:
     """Examines candidates one after the other; processes start when first needed.
 
-    `skipped` tells why an examination could not be made, or was made in part; empty when all was.
+    `skipped` tells why an examination could not be made, or was made in part; empty when all was. What passed in full
+    is not examined again by this process: problems of other lengths have the same second problems.
     """
 
     def __init__(self, task: Task, cache: BuildCache) -> None:
         self._task, self._cache = task, cache
         self._client = WorkerClient(CpuOpener(task.identity.spec))
         self._tracer = TracingProcess(LIMIT_S)
+        self._ahead = BuildPool(cache, 2)
+        self.expected: list[Future[Artifact]] = []  # builds that `expect` began
         self.skipped = ""
+
+    def expect(self, candidate: Candidate) -> None:
+        """Begin to build what this one's examination needs, which takes longer than the rest of it.
+
+        What was expected before and has not begun is dropped.
+        """
+        for build in self.expected:
+            build.cancel()
+        self.expected.clear()
+        problem = next(self._problems(candidate), self._reduced)
+        with suppress(TemplateError):
+            source = self._task.render(candidate, problem)
+            for request in (
+                EmulatorRequest(source),
+                EmulatorRequest(source, traced=True, arch=self._task.identity.spec.arch),
+            ):
+                build = self._ahead.submit(request)
+                build.add_done_callback(self._give_back)
+                self.expected.append(build)
+
+    def _give_back(self, build: Future[Artifact]) -> None:
+        if not build.cancelled() and build.exception() is None:
+            self._cache.give_back(build.result())
 
     def complaint(self, candidate: Candidate) -> str:
         """What is wrong with a candidate that is right on the problem searched; empty if nothing was found."""
         self.skipped = ""
+        problems = tuple(islice(self._problems(candidate), _PROBLEMS))
+        if not problems:
+            self.skipped = "no second problem is known that it computes"
+        examined = (self._task.op_source, candidate, problems or (self._reduced,), self._task.identity, self._task.seed)
+        if examined in _PASSED:
+            return ""
         try:
-            problems = list(islice(self._problems(candidate), _PROBLEMS))
-            if not problems:
-                self.skipped = "no second problem is known that it computes"
-            for place, problem in enumerate(problems):
-                wrong = self._verify(candidate, problem, place)
-                if wrong:
-                    return f"{wrong} (on {problem})"
-            return self._check(candidate, problems[0] if problems else self._task.executed)
-        except (BuildError, CompileError, TemplateError, TracerKilled) as error:
+            wrong = self._examine(candidate, problems)
+            if not wrong and not self.skipped:
+                _PASSED.add(examined)
+            return wrong
+        except (BuildError, CompileError, TemplateError, TracerKilled, TracerTimeout) as error:
             self.skipped, _, _ = str(error).partition("\n")
             return ""
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and drop what was expected."""
+        self._ahead.close()
         self._client.close()
         self._tracer.close()
+
+    def _examine(self, candidate: Candidate, problems: tuple[Problem, ...]) -> str:
+        """Both parts at once, since each spends most of its time in a compiler."""
+        with ThreadPoolExecutor(1) as beside:
+            checked = beside.submit(self._check, candidate, problems[0] if problems else self._reduced)
+            for place, problem in enumerate(problems):
+                wrong = self._verify(candidate, problem, place)
+                if wrong:
+                    return f"{wrong} (on {problem})"
+            return checked.result()
+
+    @property
+    def _reduced(self) -> Problem:
+        """What the emulator executes for the problem searched, which may be far too long for it."""
+        return self._task.op.emulated(self._task.problem)
 
     def _problems(self, candidate: Candidate) -> Iterator[Problem]:
         """Those that the family computes with this configuration."""
@@ -101,10 +151,10 @@ class Examiner:
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD) if problem != self._task.executed else (None,):
+        for placement in (None, ODD) if problem != self._reduced else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
-            except TracerKilled:
+            except (TracerKilled, TracerTimeout):  # no verdict: its kernels ended where they were timed
                 raise
             except LaunchError as error:
                 return str(error)
@@ -119,6 +169,10 @@ def placements_of(place: int) -> tuple[Placement, ...]:
     On the first two one tensor after the other forbids vectors while all others allow them, on the third all do.
     """
     return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
+
+
+def nothing_expected(candidate: Candidate) -> None:
+    """For searches that have no core to spare, or build what is needed anyway."""
 
 
 def nothing_wrong(candidate: Candidate) -> str:  # noqa: ARG001 - an examination that is not made

@@ -16,7 +16,7 @@ from autotune.tuning.neighbours import known_nearby
 
 MOST_BUILDS = 12
 
-_STARTS = 4  # of each family
+_STARTS = 6  # of each family
 
 
 def likely(templates: Sequence[Template], families: Families, records: Records) -> tuple[Candidate, ...]:

@@ -1,6 +1,7 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -25,7 +26,7 @@ from autotune.tuning.choose import Subject, choose_families, require_some
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
-from autotune.tuning.examination import Examiner, nothing_wrong
+from autotune.tuning.examination import Examiner, nothing_expected, nothing_wrong
 from autotune.tuning.finalists import FINALISTS, first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
@@ -45,6 +46,9 @@ STARTUP = 10
 CANDIDATE_LIMIT_S = 20.0
 
 _TURN_S = 0.3
+
+_SPARE_CORES = 8
+"""With so many builds at a time two more do not slow the search down."""
 
 _LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
 
@@ -104,6 +108,8 @@ class Session:
     listener: Listener = silent
     ledger: Ledger = field(default_factory=Ledger)
     examine: Callable[[Candidate], str] = nothing_wrong
+    expect: Callable[[Candidate], None] = nothing_expected
+    """Told of each new leader, which is likely to be examined."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
 
@@ -118,8 +124,12 @@ class Session:
         require_some(self.families)
         engine = self._engine()
         resumed = self.ledger.trials
+        leader = self.ledger.best
         with interruptible(engine):
             for _ in engine.steps():
+                if self.ledger.best is not None and self.ledger.best is not leader:
+                    leader = self.ledger.best
+                    self.expect(leader.candidate)
                 self._report(engine, _phase(engine))
             ranked = self._rank(engine)
         self._report(engine, "done")
@@ -250,10 +260,11 @@ def search_with(
         subject.op, subject.source, problem, {template.name: template for template in subject.templates},
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
-    cache = BuildCache()
+    cache, builds = BuildCache(), options.jobs or os.cpu_count() or 1
     with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
         session = Session(
             families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
+            expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
             only=likely(subject.templates, families, records) if options.quick else None,
         )  # fmt: skip
         findings = session.run()

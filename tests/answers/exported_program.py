@@ -25,6 +25,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind) {
   return std::memcpy(to, from, n), cudaSuccess;
 }
 cudaError_t cudaGetLastError() { const cudaError_t e = last_error; return last_error = cudaSuccess, e; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) { return std::strcpy(p->name, "emulator"), cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, cudaSuccess; }

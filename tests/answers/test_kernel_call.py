@@ -79,6 +79,36 @@ def test_wrong_calls(tmp_path: Path) -> None:
         kernel(**{**inputs, "k": [1.0]})
 
 
+@pytest.mark.parametrize("name", ["forward", "backward"])
+@pytest.mark.parametrize("empty", ["B", "NH", "T", "T_kv"])
+def test_empty_arrays_are_refused_before_anything_is_built(
+    name: str, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = get_op(name)
+    kernel = autotune.kernel(op=name, device="cpu", db=tmp_path / "none.db", **{**FIELDS, "NH_kv": 2})
+    monkeypatch.setattr(kernel, "_runner", None)
+    sizes = {"B": 1, "NH": 2, "T": 40, "T_kv": 40, empty: 0}
+    arrays = {}
+    for tensor in op.tensors(kernel.best.problem):
+        length = "T_kv" if tensor.name in ("k", "v") else "T"
+        shape = (sizes["B"], sizes["NH"], sizes[length], 32)[: len(tensor.shape)]
+        if tensor.role == "input":
+            arrays[tensor.name] = np.zeros(shape, np.float32)
+    with pytest.raises(
+        UsageError, match=r"has shape \(.*0.*\): of an empty array nothing is computed, skip such calls"
+    ):
+        kernel(**arrays)
+
+
+@pytest.mark.parametrize("fields", [{"B": 0}, {"T": 0}, {"T_kv": 0}, {"NH": 0}, {"T": 2**30 + 1}, {"B": 2**31}])
+def test_problems_that_are_none_are_refused_with_the_value(fields: dict[str, Any], tmp_path: Path) -> None:
+    [(name, value)] = fields.items()
+    limit = "at least 1" if value == 0 else "at most"
+    for ask in (autotune.best, autotune.kernel):
+        with pytest.raises(UsageError, match=f"{name}={value} must be {limit}"):
+            ask("forward", device="h200" if ask is autotune.best else "cpu", db=tmp_path / "none.db", **fields)
+
+
 @pytest.mark.parametrize("layout", ["bthd", "packed"])
 def test_other_lengths_than_those_asked_for(tmp_path: Path, layout: str) -> None:
     op = get_op("forward")

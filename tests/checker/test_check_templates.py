@@ -37,7 +37,7 @@ def test_every_family_sees_every_awkward_shape(family: Template) -> None:
     problems, spec = awkward_problems(family.op), home(family)
     seen = problems_for(family, spec)
     missing = {_shape(problem) for problem in problems} - {_shape(problem) for problem in seen}
-    asked = {name for expression in family.front.supports for name in expression.names}
+    asked = {name for supported in family.front.supports for name in supported.expr.names}
     assert not missing or asked - {"dtype", "HS", "arithmetic", "device"}
     assert seen
     assert all(family.why_unsupported(problem, spec) is None for problem in seen)

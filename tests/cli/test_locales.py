@@ -16,8 +16,8 @@ SMALL = ["--B", "1", "--NH", "1", "--T", "64", "--HS", "32"]
 
 
 def run(arguments: list[str], locale: dict[str, str], folder: Path) -> subprocess.CompletedProcess[bytes]:
-    """The command in a process of its own, with databases and caches of its own."""
-    environment = {**os.environ, **locale, "AUTOTUNE_DB": str(folder / "a.db"), "AUTOTUNE_CACHE": str(folder / "cache")}
+    """The command in a process of its own, with a database of its own."""
+    environment = {**os.environ, **locale, "AUTOTUNE_DB": str(folder / "a.db")}
     command = [sys.executable, "-m", "autotune", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=280)
 

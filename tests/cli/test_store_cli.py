@@ -1,54 +1,21 @@
-"""The commands that read a database: `best`, `list`, `show` and `db`."""
+"""The commands that read a database: `best`, `list` and `show`."""
 
 import csv
 import io
-import json
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.cli.main import run
 from autotune.core.candidate import make_candidate
-from autotune.devices.recorded import RecordedSpace
-from autotune.families.space import Space
 from autotune.families.template import builtin_templates
-from autotune.gpus.known import gpu
-from autotune.store import entries, open_store
-from autotune.store.schema_version import HEAD, VERSION_TABLE
+from autotune.store import open_store
 from autotune.store.shipped import shipped_winners
-from tests.store.store_records import CPU_H200, FORWARD, H200, SOURCE, candidate, ok, wrong
+from tests.cli.calling import Capture, call, fails
+from tests.store.store_records import FORWARD, H200, SOURCE, candidate, ok, wrong
 
 OTHER = FORWARD.replace(T=64, T_kv=64)
 FAMILY = builtin_templates("forward")[0].name
-Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(entries, "shipped_winners", lambda: ())
-    entries._shipped.cache_clear()
-    yield
-    entries._shipped.cache_clear()
-
-
-@pytest.fixture
-def db(tmp_path: Path, nothing_shipped: None, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "a.db"
-    for name in ("AUTOTUNE_DEVICE", "AUTOTUNE_TARGET"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AUTOTUNE_DB", str(path))
-    family = builtin_templates("forward")[0]
-    tuned = Space(family, FORWARD, gpu("h200")).candidate(family.defaults)
-    with open_store() as store:
-        store.record(H200, FORWARD, candidate(1), SOURCE, wrong())
-        store.record(H200, FORWARD, tuned, "ab" * 8, ok(0.0125))
-        store.record(H200, FORWARD, tuned, "ab" * 8, ok(0.015), stage="final")
-        store.record(CPU_H200, FORWARD, candidate(2), SOURCE, ok(0.005, "estimated"))
-        store.name_winner(3)
-    return path
 
 
 @pytest.fixture
@@ -62,20 +29,6 @@ def searched(db: Path) -> Path:
                 store.record(H200, OTHER, candidate(at + 10 * len(times)), SOURCE, ok(ms), search.id)
             store.end_search(search.id, "finished")
     return db
-
-
-def call(capsys: Capture, *arguments: str) -> Any:
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
-def fails(capsys: Capture, code: int, *arguments: str) -> str:
-    assert run(arguments) == code
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("error: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
 
 
 def test_best_as_json(db: Path, capsys: Capture) -> None:
@@ -351,75 +304,3 @@ def test_show_a_failed_trial(db: Path, capsys: Capture) -> None:
     assert run(["show", "1"]) == 0
     assert "out nan of 2.00e-03" in capsys.readouterr().out
     assert "there is no record '99'" in fails(capsys, 2, "show", "99")
-
-
-@pytest.mark.parametrize("form", ["kernel-tuner", "t4"])
-def test_export_for_other_tuners(db: Path, tmp_path: Path, capsys: Capture, form: str) -> None:
-    family, file = builtin_templates("forward")[0], tmp_path / "out.json"
-    chosen = ("--format", form, "--device", "h200", "--template", family.name, "--problem", FORWARD.key)
-    assert call(capsys, "db", "export", "-o", str(file), *chosen) == {"configurations": 1, "file": str(file)}
-    space = RecordedSpace.load(file)
-    assert (space.name, space.device, space.best_ms) == (family.name, gpu("h200").title, 0.0125)
-    assert list(space.configs) == [family.defaults]
-    assert run(["db", "export", *chosen]) == 0
-    assert capsys.readouterr().out == file.read_text()
-
-
-def test_an_export_for_other_tuners_is_of_one_family(db: Path, capsys: Capture) -> None:
-    assert "holds several" in fails(capsys, 2, "db", "export", "--format", "t4")
-    assert "no measurement that is asked for" in fails(capsys, 2, "db", "export", "--format", "t4", "--op", "backward")
-    assert "--winners means nothing" in fails(capsys, 2, "db", "export", "--format", "t4", "--winners")
-    assert "are for --format" in fails(capsys, 2, "db", "export", "--template", "flash")
-
-
-def test_export_and_import(db: Path, tmp_path: Path, capsys: Capture) -> None:
-    file, other = tmp_path / "all.jsonl", str(tmp_path / "b.db")
-    assert call(capsys, "db", "export", "-o", str(file)) == {"lines": 6, "file": str(file)}
-    assert call(capsys, "db", "import", str(file), "--db", other) == {"added": 4, "known": 2, "winners": 2}
-    assert call(capsys, "db", "import", str(file), "--db", other) == {"added": 0, "known": 6, "winners": 2}
-    assert run(["db", "export", "--db", other]) == 0
-    assert capsys.readouterr().out == file.read_text()
-    records = call(capsys, "db", "export", "--db", other)
-    assert records == [json.loads(line) for line in file.read_text().splitlines()]
-    assert call(capsys, "db", "export", "--op", "backward") == []
-    assert run(["db", "export", "--winners", "--device", "h200"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["measurement"]["timing"]["median_ms"] == 0.015
-
-
-def test_a_bad_import_makes_no_database(tmp_path: Path, capsys: Capture) -> None:
-    file, path = tmp_path / "bad.jsonl", tmp_path / "c.db"
-    file.write_text('{"record": "measurement"}\n')
-    assert "bad.jsonl, line 1: the record lacks" in fails(capsys, 2, "db", "import", str(file), "--db", str(path))
-    assert not path.exists()
-
-
-def test_upgrade(db: Path, capsys: Capture) -> None:
-    assert call(capsys, "db", "upgrade") == {"before": HEAD, "after": HEAD}
-    with sqlite3.connect(db) as connection:
-        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0099'")
-    assert "upgrade autotune" in fails(capsys, 1, "db", "upgrade")
-    assert "schema version 0099" in fails(capsys, 1, "list")
-
-
-def test_a_missing_or_broken_database(tmp_path: Path, capsys: Capture) -> None:
-    for command in (["list"], ["show", "1"], ["db", "export"], ["db", "upgrade"]):
-        assert "there is no database" in fails(capsys, 1, *command, "--db", str(tmp_path / "no.db"))
-    (tmp_path / "text.db").write_text("hello")
-    assert "is not a SQLite database" in fails(capsys, 1, "list", "--db", str(tmp_path / "text.db"))
-    assert "is a folder" in fails(capsys, 1, "list", "--db", str(tmp_path))
-
-
-def test_forgetting(db: Path, capsys: Capture) -> None:
-    assert call(capsys, "db", "forget", "--outcome", "wrong_result", "--dry-run")["forgotten"] == {"wrong_result": 1}
-    assert call(capsys, "db", "forget", "--outcome", "crash")["forgotten"] == {}
-    assert run(["db", "forget", "--outcome", "wrong_result", "--outcome", "crash"]) == 0
-    assert capsys.readouterr().out == "1 record forgotten: wrong_result 1\n"
-    assert run(["db", "forget", "2", "3"]) == 0
-    assert capsys.readouterr().out == (
-        "2 records forgotten: ok 2\nwinners among them: 0 replaced by the best that is left, 1 without another\n"
-    )
-    with open_store(db) as store:
-        assert [record.id for record in store.measurements(stage=None)] == [4]
-    assert "name what to forget" in fails(capsys, 2, "db", "forget")
-    assert "not one of" in fails(capsys, 2, "db", "forget", "--outcome", "bad")

@@ -21,7 +21,7 @@ from autotune.ops.registry import get_op
 from tests.compile.strictly import compile_strictly
 from tests.every_family import FAMILIES, GPU_OF, Fields, dtypes_of, fitted, home, name_of, supported
 
-HEAD_SIZES = (32, 64, 40, 32, 64, 96, 32)
+HEAD_SIZES = (32, 72, 40, 32, 80, 96, 32)
 RARE_PATH = {"forward-naive": (164, 64), "forward-warp_per_query": (164, 64), "backward-unfused": (8, 8)}
 """Bytes that families which are never fast spill and keep on the stack: where rows are computed again, as a test
 of what is left without that shows. Rows of finite results never go there."""

@@ -19,24 +19,25 @@ FAMILY = find_template("backward", "flash_tf32x3")
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("HS", "changes"),
     [
-        {"DQ_ACCUMULATE": "separate", "PEEL": True, "REVERSE": True, "CHUNK": 16, "BLOCK_N": 64},
-        {"OWN_TILES": 2, "UNROLL": 4, "CHUNK": 16, "STAGES": 1, "GRID_MAP": "x=matrix,y=head,z=batch"},
+        (64, {"DQ_ACCUMULATE": "separate", "PEEL": True, "REVERSE": True, "CHUNK": 16, "BLOCK_N": 64}),
+        (64, {"OWN_TILES": 2, "UNROLL": 4, "CHUNK": 16, "STAGES": 1, "GRID_MAP": "x=matrix,y=head,z=batch"}),
+        (200, {}),
     ],
 )
-def test_every_form_of_the_code_compiles(changes: dict[str, Value], tmp_path: Path) -> None:
+def test_every_form_of_the_code_compiles(HS: int, changes: dict[str, Value], tmp_path: Path) -> None:
     """Each renders other code."""
-    problem, spec = BACKWARD.problem(HS=64, dtype="fp32"), gpu("h200")
+    problem, spec = BACKWARD.problem(HS=HS, dtype="fp32"), gpu("h200")
     space = Space(FAMILY, problem, spec)
     config = {**space.default(), **changes}
     assert space.contains(config), space.why_not(config)
     assert compile_strictly(render(FAMILY, problem, config, spec), spec.arch, tmp_path) == ""
 
 
-@pytest.mark.parametrize(("HS", "changes"), [(64, {}), (128, {"PEEL": True})])
+@pytest.mark.parametrize(("HS", "changes"), [(64, {}), (80, {}), (128, {"PEEL": True})])
 def test_registers_suffice(HS: int, changes: dict[str, Value], cache: BuildCache) -> None:
-    """No spills: the default at HS=64; with PEEL at HS=128, whose default spills bytes outside the inner loops."""
+    """No spills: the default at HS=64 and 80; with PEEL at 128, whose default spills bytes outside the inner loops."""
     problem, spec = BACKWARD.problem(HS=HS, dtype="fp32"), gpu("h200")
     space = Space(FAMILY, problem, spec)
     config = {**space.default(), **changes}

@@ -9,9 +9,10 @@ import pytest
 
 from autotune.cli.main import run
 from autotune.core.errors import AutotuneError, UsageError
-from autotune.core.settings import cache_folder, database
+from autotune.core.settings import cache_folder, database, emulator_level
 from autotune.devices.client import WorkerClient
 from autotune.devices.factory import CpuOpener
+from autotune.emulator.support import emulator_flags
 from autotune.gpus.known import gpu
 
 
@@ -104,3 +105,16 @@ def test_names_that_are_not_utf_8(
     assert said in err
     assert err.count("\n") == 1
     assert "bug" not in err
+
+
+def test_how_far_emulated_builds_are_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is part of their flags, and so of their keys."""
+    for given, level in ((None, "2"), ("", "2"), ("1", "1"), (" 3 ", "3")):
+        monkeypatch.delenv("AUTOTUNE_EMULATOR_LEVEL", raising=False)
+        if given is not None:
+            monkeypatch.setenv("AUTOTUNE_EMULATOR_LEVEL", given)
+        for traced in (False, True):
+            assert [flag for flag in emulator_flags(traced) if flag.startswith("-O")] == [f"-O{level}"]
+    monkeypatch.setenv("AUTOTUNE_EMULATOR_LEVEL", "fast")
+    with pytest.raises(UsageError, match=r"^AUTOTUNE_EMULATOR_LEVEL='fast' is no level .* write 0, 1, 2 or 3$"):
+        emulator_level()

@@ -31,6 +31,25 @@ extern "C" __global__ void unset(float* y, int n)
 KINDS = ("scalar", "array", "half", "bfloat", "double", "vector", "vectors")
 
 
+COUNTS = """
+extern "C" __global__ void counts(float* y)
+{
+    int number;
+    long long wide[2][2];
+    short narrow[4];
+    y[threadIdx.x] = number;
+    y[32 + threadIdx.x] = wide[threadIdx.x / 2 % 2][1];
+    y[64 + threadIdx.x] = narrow[threadIdx.x % 4];
+}
+"""
+
+
+def test_whole_numbers_with_a_sign_are_minus_one_or_as_large_as_can_be() -> None:
+    got = run(COUNTS, "counts", {"y": floats(96)})["y"].reshape(3, 16, 2)
+    assert (got[..., 0] == -1).all()
+    assert (got[..., 1] == np.float32([2**31 - 1, 2**63 - 1, 2**15 - 1])[:, None]).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_never_given_a_value_is_nan(kind: str) -> None:
     got = run(UNSET, "unset", {"y": floats(len(KINDS) * 32)}, 8)["y"].reshape(-1, 32)[KINDS.index(kind)]

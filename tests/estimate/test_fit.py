@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterator
 from statistics import median
+from typing import Any
 
 import pytest
 
 from autotune.core.problem import Problem
 from autotune.estimate.fit import Expected, Known, by_promise
+from autotune.families.planning import make_plan
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
 from autotune.gpus.known import gpu
@@ -37,8 +39,8 @@ def contenders(problem: Problem, lines: list[Line]) -> Iterator[Known]:
         if template.why_unsupported(problem, SPEC) is None:
             space = Space(template, problem, SPEC)
             for config, start in space.known_starts():
-                timed = () if start is None else (problem_of(start.problem), start.ms)
-                yield Known(space.candidate(config), *timed)
+                there, ms = (None, None) if start is None else (problem_of(start.problem), start.ms)
+                yield Known(space.candidate(config), there, ms, listed=start is not None)
 
 
 def ranked(problem: Problem, lines: list[Line] | None = None) -> list[Expected]:
@@ -59,12 +61,89 @@ def test_times_of_winners_are_foretold_from_other_problems() -> None:
     assert all(0.5 < ratio < 1.5 for ratio in ratios), ratios
 
 
-@pytest.mark.parametrize("group", [1, 4, 8])
-def test_decoding_is_not_given_tiles_for_long_sequences(group: int) -> None:
-    problem = FORWARD.problem(B=16, NH=32, NH_kv=32 // group, T=1, T_kv=4096, HS=128, dtype="fp16")
-    config = ranked(problem)[0].known.candidate.config
-    assert int(config["BLOCK_M"]) <= 16
-    assert config["PACK_HEADS"] is (group > 1)
+def heaviest(expected: Expected, problem: Problem) -> tuple[int, int]:
+    """Blocks of the launch that has the products, and how many an SM has room for."""
+    template = TEMPLATES[problem.op][expected.known.candidate.template]
+    names = Space(template, problem, SPEC).namespace(expected.known.candidate.config)
+    plan = make_plan(template, get_op(problem.op), problem, names)
+    launch = max(plan.launches, key=lambda launch: launch.smem)
+    return launch.blocks, SPEC.shared_memory_per_sm // (launch.smem + SPEC.reserved_shared_memory)
+
+
+@pytest.mark.parametrize("HS", [64, 128])
+@pytest.mark.parametrize("T_kv", [4096, 32768])
+@pytest.mark.parametrize("NH_kv", [32, 8, 4, 1])
+@pytest.mark.parametrize("B", [1, 16, 128])
+def test_a_step_of_decoding_keeps_every_sm_busy(B: int, NH_kv: int, T_kv: int, HS: int) -> None:
+    """Heads that share keys are packed; blocks fill nine tenths of the SMs, and of what they hold where there is enough
+    to read: 64 KB of tiles an SM."""
+    problem = FORWARD.problem(B=B, NH=32, NH_kv=NH_kv, T=1, T_kv=T_kv, HS=HS, dtype="fp16", causal=False)
+    best = ranked(problem)[0]
+    config = best.known.candidate.config
+    assert config["PACK_HEADS"] is (NH_kv < 32)
+    blocks, fit = heaviest(best, problem)
+    if B == 1 and NH_kv == 1 and T_kv == 4096:  # 1 or 2 MB in all: starting up takes longer
+        assert blocks >= 64
+        return
+    assert blocks / SPEC.sm_count >= 0.9
+    waves = blocks / SPEC.sm_count / fit
+    assert waves <= 1.0 or waves / math.ceil(waves) >= 0.9
+    rows = 32 // NH_kv
+    assert int(config["BLOCK_M"]) == (64 if config["BLOCK_M"] == 64 else 16 if rows <= 16 else 32)
+
+
+@pytest.mark.parametrize(
+    ("fields", "family", "values"),
+    [
+        ({"B": 16, "NH_kv": 8, "T_kv": 4096}, "flash_wgmma", {"BLOCK_M": 64, "BLOCK_N": 128, "STAGES": 3}),
+        ({"B": 16, "NH_kv": 8, "T_kv": 32768}, "flash_wgmma", {"BLOCK_M": 64, "BLOCK_N": 128, "STAGES": 3}),
+        ({"B": 16, "NH_kv": 4, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 8}),
+        ({"B": 1, "NH_kv": 8, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 64}),
+        ({"B": 1, "NH_kv": 4, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 128}),
+        ({"B": 1, "NH_kv": 32, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 16}),
+        ({"B": 1, "NH_kv": 1, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 32, "WARPS": 2, "SPLIT": 128}),
+        ({"B": 128, "NH_kv": 8, "T_kv": 4096}, "flash_wgmma", {"BLOCK_M": 64, "MIN_BLOCKS": 2}),
+        ({"B": 4, "NH_kv": 4, "T": 5, "T_kv": 8192}, "flash_mma", {"BLOCK_M": 64, "SPLIT": 32}),
+    ],
+)
+def test_splits_of_keys_are_as_many_as_fill_the_gpu(
+    fields: dict[str, int], family: str, values: dict[str, int]
+) -> None:
+    asked: dict[str, Any] = {"NH": 32, "T": 1, "HS": 128, "dtype": "fp16", "causal": False, **fields}
+    problem = FORWARD.problem(**asked)
+    candidate = ranked(problem)[0].known.candidate
+    assert (candidate.template, {name: candidate.config.get(name) for name in values}) == (family, values)
+
+
+def test_few_keys_get_small_blocks_of_keys() -> None:
+    """20 heads of 77 keys: with 128 keys a block 20 blocks have all the products, and 112 SMs have none."""
+    problem = BACKWARD.problem(B=2, NH=10, T=4096, T_kv=77, causal=False)
+    best = ranked(problem)[0]
+    assert best.known.candidate.config["BLOCK_N"] == 32
+    assert heaviest(best, problem)[0] == 60
+    wide = next(e for e in ranked(problem) if e.known.candidate.config["BLOCK_N"] == 128)
+    assert wide.ms > 1.1 * best.ms
+
+
+def test_a_block_counts_with_what_an_sm_has_room_for() -> None:
+    """With three stages of 64 keys two blocks fit on an SM, with 32 keys four, so more warps hide waits."""
+    template = TEMPLATES["forward"]["flash_mma"]
+    problem = FORWARD.problem(B=16, NH=32, NH_kv=8, T=1, T_kv=4096, HS=128, causal=False)
+    few = {**template.defaults, "BLOCK_M": 16, "WARPS": 1, "STAGES": 3, "MIN_BLOCKS": 1, "SPLIT": 4, "PACK_HEADS": True}
+    many = {**few, "BLOCK_N": 32}
+    space = Space(template, problem, SPEC)
+    assert space.contains(few)
+    found = by_promise([Known(space.candidate(c)) for c in (few, many)], {"flash_mma": template}, problem, SPEC)
+    assert [expected.known.candidate.config["BLOCK_N"] for expected in found] == [32, 64]
+
+
+def test_what_nobody_timed_is_no_faster_than_a_quarter_of_the_gpu() -> None:
+    """The unfused family alone, on fp32 units: 67 TFLOP/s at the most."""
+    template = TEMPLATES["backward"]["unfused"]
+    problem = BACKWARD.problem(B=4, NH=16, T=2048, causal=False)
+    known = Known(Space(template, problem, SPEC).candidate(Space(template, problem, SPEC).default()))
+    [expected] = by_promise([known], {"unfused": template}, problem, SPEC)
+    assert expected.ms > BACKWARD.flops(problem) / (0.25 * SPEC.fp32_tflops * 1e9)
 
 
 def test_a_problem_of_few_blocks_is_not_given_the_largest_tiles() -> None:
@@ -110,3 +189,16 @@ def test_operations_of_whole_tiles(fields: dict[str, int], config: dict[str, int
     assert FORWARD.tiled_flops(problem, config) == pytest.approx(4 * 4 * 12 * 64 * pairs)
     like = BACKWARD.problem(**{"T_kv": 1024, **fields})
     assert BACKWARD.tiled_flops(like, config) == pytest.approx(10 * 4 * 12 * 64 * pairs)
+
+
+@pytest.mark.parametrize("name", ["flash_mma", "flash_simt"])
+def test_a_head_counts_as_wide_as_its_tiles(name: str) -> None:
+    """Of a time at HS=96, 80 columns promise the same where tiles have 96 in any case, and 80 / 96 of it elsewhere."""
+    problem = FORWARD.problem(B=8, NH=32, T=4096, HS=96, dtype="fp16")
+    space = Space(TEMPLATES["forward"][name], problem, gpu("a100"))
+    known = Known(space.candidate(space.default()), problem, 50.0)
+    wide, odd = (
+        by_promise([known], TEMPLATES["forward"], each, gpu("a100"))[0].ms for each in (problem, problem.replace(HS=80))
+    )
+    doubt = 1.1  # another head size is another kind of problem
+    assert odd / doubt / wide == pytest.approx(1.0 if name == "flash_mma" else 80 / 96, rel=1e-3)

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          bb7c2a2494c8c590
+// hash:          42896f40c3a2148a
 
 #include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
@@ -33,6 +33,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;       // columns of a row in shared memory and of dQ's sums, those beyond HS zeros
 constexpr bool CAUSAL = true;
 constexpr bool ATOMIC = true;        // blocks of keys add up dQ in memory; else it has blocks of its own
 constexpr bool DQ_LATER = false;     // a step's share of dQ is computed in the next step
@@ -67,11 +68,11 @@ constexpr int GRADIENT_TILES = (SPLIT_GRADIENTS ? 2 : 1) * OWN_TILES;  // of 16 
 constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;                // rows from one step's to the next one's
 constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a rounding of an element
 
-using Tile = SharedTile<HS, true>;
+using Tile = SharedTile<HS_TILE, true, 2, HS>;
 using PairTile = SharedTile<BLOCK_M, true>;  // P or dS, transposed: keys by queries
 using FirstOwnRows = OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>;   // a warp's of K, or of Q
 using SecondOwnRows = OwnRows<Tile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO
-using Gradients = float[GRADIENT_TILES][HS / WARPS_D / 8][4];
+using Gradients = float[GRADIENT_TILES][HS_TILE / WARPS_D / 8][4];
 using Operands = GradientOperands<element, HS, CAUSAL>;
 using Queries = QueryStream<Tile, BLOCK_M, NEXT_TILE, THREADS, Operands>;
 using Lanes = KeyLanes<Tile, OWN_TILES, WARPS_D>;
@@ -102,9 +103,9 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
         reinterpret_cast<RowSums*>(row_sums)[place.number(NH, rows)] =
             RowSums{Scores<CAUSAL>(T, T_kv, scale).origin_of(trusted_log_sum(log_sum, LARGEST_LSE)), sees_keys ? delta : 0.0f};
     }
-    float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place.number(NH, rows) * HS);
+    float4* const sums = reinterpret_cast<float4*>(dq_accumulator + place.number(NH, rows) * HS_TILE);
 #pragma unroll
-    for (int c = threadIdx.x % ROW_LANES; c < HS / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int c = threadIdx.x % ROW_LANES; c < HS_TILE / 4; c += ROW_LANES) sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
 /// Shared memory of a block of keys.
@@ -315,7 +316,7 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
 #pragma unroll
     for (int r = 0; r < 2 * OWN_TILES; ++r)
         sums[r] = in.row_sums[in.number(batch, head, query + warp_row + 8 * r + lane / 4)];
-    float dq_rows[OWN_TILES][HS / 8][4] = {};
+    float dq_rows[OWN_TILES][HS_TILE / 8][4] = {};
 
     int stage = 0;
     const auto attend = [&](int tile, auto masked) {
@@ -371,13 +372,13 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
                      View<element, 4> dq, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
 {
     const int lane = threadIdx.x % 32;
-    const RowPlace block = first_row_of_block<ROW_THREADS / 32>(NH, rows / 16 * (HS / 32));  // tiles, in place of rows
+    const RowPlace block = first_row_of_block<ROW_THREADS / 32>(NH, rows / 16 * (HS_TILE / 32));  // tiles, in place of rows
     const int tile = block.t + threadIdx.x / 32;
-    const int first = tile / (HS / 32) * 16;
-    const int col = tile % (HS / 32) * 32;
+    const int first = tile / (HS_TILE / 32) * 16;
+    const int col = tile % (HS_TILE / 32) * 32;
     if (first >= T) return;
     const RowPlace place = {block.b, block.h, first};
-    const float* const sums = dq_accumulator + place.number(NH, rows) * HS + col * 16;
+    const float* const sums = dq_accumulator + place.number(NH, rows) * HS_TILE + col * 16;
     uint32_t pairs[2][4];  // of the tile's upper and lower rows, of each piece of 8 columns
     float zero[2] = {};    // 0 times these rows
 #pragma unroll
@@ -394,7 +395,7 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
     for (int half = 0; half < 2; ++half) {
         transpose_quad(pairs[half]);
         const RowPlace row = {place.b, place.h, first + 8 * half + lane / 4};
-        if (row.t >= T) continue;
+        if (row.t >= T || (HS < HS_TILE && col + lane % 4 * 8 >= HS)) continue;
         const uint32_t(&x)[4] = pairs[half];
         element* const to = row_of(dq, row) + (col + lane % 4 * 8) * dq.stride[3];
         if (vectors) {
@@ -414,6 +415,7 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
     for (int n = 0; n < min(16, T - first); ++n) {
         if (__all_sync(ALL_LANES, lane / 4 != n % 8 || (n < 8 ? zero[0] : zero[1]) == 0.0f)) continue;
         const double right = exact.query_column(place.b, place.h, first + n, col + lane);
+        if (HS < HS_TILE && col + lane >= HS) continue;
         row_of(dq, RowPlace{place.b, place.h, first + n})[(col + lane) * dq.stride[3]] =
             from_float<element>(static_cast<float>(right));
     }

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          6b61507463d3428b
+// hash:          a0e566b087031396
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
@@ -24,9 +24,11 @@
 #include "common/warp/tf32_products.cuh"
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;     // columns of a row in shared memory, those beyond HS zeros
 constexpr bool CAUSAL = true;
 constexpr int OWN_TILES = 1;      // tiles of 16 rows that a warp owns
 constexpr bool IN_PLACE = true;   // blocks of keys add up dQ in its place; else it has blocks of its own
+constexpr bool APART = false;       // dV has a kernel of its own, in which scores are computed another time
 constexpr int MIN_BLOCKS = 1;     // a multiprocessor, asked of the register allocator
 constexpr int BLOCK_N = 128;      // keys a block that computes dK and dV, queries a block that computes dQ
 constexpr int BLOCK_M = 32;       // queries a step, or keys
@@ -44,15 +46,15 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int C_TILES = CHUNK / 8;  // tiles of 8 in a chunk
 static_assert(BLOCK_M / 2 <= THREADS, "a copy of two queries' sums is a thread's");
 
-using Tile = FloatTile<HS, true>;
+using Tile = FloatTile<HS_TILE, true, HS>;
 using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
-using Gradients = TransposedGradients<HS, OWN_TILES>;
+using Gradients = TransposedGradients<HS_TILE, OWN_TILES>;
 using Operands = GradientOperands<float, HS, CAUSAL>;
 using Pairs = PairTile<BLOCK_M>;  // IN_PLACE: dS, transposed: keys by queries
 constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
 constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
 constexpr int DQ_ROWS = BLOCK_M / DQ_WARPS_M;   // queries a warp
-constexpr int DQ_TILES = IN_PLACE ? HS / DQ_WARPS_D / 16 : 1;  // tiles of 16 columns a warp, taken by turns where addresses allow it
+constexpr int DQ_TILES = IN_PLACE ? HS_TILE / DQ_WARPS_D / 16 : 1;  // tiles of 16 columns a warp, taken by turns where addresses allow it
 constexpr int DQ_STEP = DQ_WARPS_D % 2 == 0 ? DQ_WARPS_D : 1;
 using Share = QueryShare<Tile, Pairs, DQ_TILES, DQ_STEP, IN_PLACE ? DQ_ROWS / 8 : 2>;
 using Place = SplitPlace<false, 0, false, 1>;
@@ -79,8 +81,9 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
         store_row(row_of(dq, place), dq.stride[3], col, zeros, vectors);
 }
 
-/// dK and dV of BLOCK_N keys from `key` on, summed over all queries that see them and over the query heads that share
-/// them; IN_PLACE: adds their share of dQ.
+/// dK and dV, or one of them, of BLOCK_N keys from `key` on, summed over all queries that see them and over the query heads
+/// that share them; IN_PLACE: with dK their share of dQ is added.
+template <bool HAS_DK, bool HAS_DV>
 __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<float, 4>& dk,
                                                  const View<float, 4>& dv, const View<float, 4>& dq, int batch,
                                                  int head_kv, int key, unsigned char* smem)
@@ -127,7 +130,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     };
 
     copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.k));
-    copy_rows<BLOCK_N>(copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.v));
+    if constexpr (HAS_DK) copy_rows<BLOCK_N>(copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.v));
     commit_copies();
     if (tiles > 0) copy(head_begin, 0, 0);
 
@@ -164,7 +167,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                 share.multiply(sum, rest, ds_tile + Pairs::bytes(own + i), k_tile + Tile::bytes(own + i));
         add_tiles(sum, rest);
         float* const rows = matrix_of(dq, opaque(batch), head) + (query + dq_row) * dq.stride[2];
-        Share::add(rows + dq_col * dq.stride[3], dq, in.T - query - dq_row, sum, in.scale);
+        Share::add(rows + dq_col * dq.stride[3], dq, in.T - query - dq_row, HS - dq_col, sum, in.scale);
     };
 
     int stage = 0;
@@ -179,30 +182,34 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 #pragma unroll 1
         for (int first = 0; first < BLOCK_M; first += CHUNK) {
             if (masked && query + first + CHUNK <= scores.first_query(key + warp_row)) {  // none sees a key of the warp
-                if constexpr (IN_PLACE) {
+                if constexpr (IN_PLACE && HAS_DK) {
                     const Products zeros = {};
                     write_pairs(zeros, first);
                 }
                 continue;
             }
             Products s;
-            Products ds;
+            [[maybe_unused]] Products ds;
             multiply_head_tf32<Tile, UNROLL>(s, shared_address(k_tile), own_rows,
                                              shared_address(q_tile) + Tile::bytes(first), cols_first);
-            multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
-                                             shared_address(dout_tile) + Tile::bytes(first), cols_first);
+            if constexpr (HAS_DK)
+                multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
+                                                 shared_address(dout_tile) + Tile::bytes(first), cols_first);
             if (masked) hide_queries<true>(s, scores, opaque(key + warp_row + lane / 4), query + first, lane);
-            weigh_columns<true>(s, ds, scores, sums, first, lane);
-            if constexpr (IN_PLACE) write_pairs(ds, first);
-            multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
-            multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
+            if constexpr (HAS_DK)
+                weigh_columns<true>(s, ds, scores, sums, first, lane);
+            else
+                weigh_columns<true>(s, scores, sums, first, lane);
+            if constexpr (IN_PLACE && HAS_DK) write_pairs(ds, first);
+            if constexpr (HAS_DV) multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
+            if constexpr (HAS_DK) multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
         }
-        if constexpr (IN_PLACE || STAGES == 1) __syncthreads();  // dS is there, Q and dO have been read
+        if constexpr ((IN_PLACE && HAS_DK) || STAGES == 1) __syncthreads();  // dS is there, Q and dO have been read
         if constexpr (STAGES == 1)
             copy_after(head, tile, 0);
         else
             stage ^= 1;
-        if constexpr (IN_PLACE)
+        if constexpr (IN_PLACE && HAS_DK)
             add_dq(head, query, masked ? min(BLOCK_N, scores.keys_seen(query + BLOCK_M - 1) - key) : BLOCK_N);
     };
 
@@ -213,16 +220,20 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     wait_for_copies<0>();
     const int own = key + warp_row;
-    bool finite =
-        write_transposed_rows(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows, in.scale);
-    finite &= write_transposed_rows(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows, 1.0f);
+    bool finite = true;
+    if constexpr (HAS_DK)
+        finite = write_transposed_rows<HS>(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows,
+                                           in.scale);
+    if constexpr (HAS_DV)
+        finite &= write_transposed_rows<HS>(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows,
+                                            1.0f);
 
     if (!__syncthreads_or(!finite)) return;
     const auto exact = in.exact();
 #pragma unroll 1
     for (int row = key + opaque(threadIdx.x) / 32; row < min(key + BLOCK_N, in.T_kv); row += WARPS) {
-        exact.mend_key<true>(dk, batch, head_kv, row);
-        exact.mend_key<false>(dv, batch, head_kv, row);
+        if constexpr (HAS_DK) exact.mend_key<true>(dk, batch, head_kv, row);
+        if constexpr (HAS_DV) exact.mend_key<false>(dv, batch, head_kv, row);
     }
 }
 
@@ -305,7 +316,7 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
     wait_for_copies<0>();
     const int own = query + warp_row;
     const bool finite =
-        write_transposed_rows(matrix_of(dq, batch, head) + own * dq.stride[2], dq, in.T - own, dq_rows, in.scale);
+        write_transposed_rows<HS>(matrix_of(dq, batch, head) + own * dq.stride[2], dq, in.T - own, dq_rows, in.scale);
 
     if (!__syncthreads_or(!finite)) return;
     const auto exact = in.exact();
@@ -326,7 +337,7 @@ key_gradients(View<float, 4> q, View<float, 4> k, View<float, 4> v, View<float, 
     const Place place = Place::of_block<false>(NH_kv);
     const int last = static_cast<int>(gridDim.y) - 1;
     const int block = HEAVY_FIRST ? place.block : last - place.block;  // the first keys have the most queries
-    key_gradients_of(in, dk, dv, dq, place.batch, place.head, block * BLOCK_N, smem);
+    key_gradients_of<true, !APART>(in, dk, dv, dq, place.batch, place.head, block * BLOCK_N, smem);
 }
 
 /// Looks at the finished dQ, a warp a row.

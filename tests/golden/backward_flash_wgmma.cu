@@ -1,8 +1,8 @@
 // autotune: backward/flash_wgmma: tiles on Hopper's tensor cores (wgmma) by TMA, warps specialised; scores recomputed transposed, dK and dV in registers, dQ added up in fp32 or in a pass of its own
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=64 BLOCK_M=64 Q_STAGES=2 DO_STAGES=2 ORDER=plain STAGGER=False HEADS_AT_ONCE=1
+// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0bc15fdb000ed8c5
+// hash:          fcd00f0cea2b4570
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -39,21 +39,21 @@ constexpr int HS = 64;
 constexpr bool CAUSAL = true;
 constexpr bool ADDED = true;         // blocks of keys add up dQ in memory; else it has a pass of its own
 constexpr bool BULK = false;          // they add by way of shared memory; else from registers
-constexpr int BLOCK_N = 64;         // keys a block
+constexpr int BLOCK_N = 128;         // keys a block
 constexpr int BLOCK_M = 64;          // queries a step; keys, in dQ's pass
-constexpr int Q_STAGES = 2;          // tiles of Q in shared memory; of K, in dQ's pass
-constexpr int DO_STAGES = 2;         // of dO; of V
-constexpr Order ORDER = Order::PLAIN;  // EARLY: dV before dS is computed; LATE: dQ of the step before after it
+constexpr int Q_STAGES = 3;          // tiles of Q in shared memory; of K, in dQ's pass
+constexpr int DO_STAGES = 3;         // of dO; of V
+constexpr Order ORDER = Order::EARLY;  // EARLY: dV before dS is computed; LATE: dQ of the step before after it
 constexpr bool STAGGER = false;       // blocks of a head begin at different queries
-constexpr int HEADS_AT_ONCE = 1;     // whose blocks follow one another, to find Q, dO and dQ in L2; 0: all
+constexpr int HEADS_AT_ONCE = 0;     // whose blocks follow one another, to find Q, dO and dQ in L2; 0: all
 
-constexpr int WARP_GROUPS = 1;  // of consumers
+constexpr int WARP_GROUPS = 2;  // of consumers
 constexpr int CONSUMERS = 128 * WARP_GROUPS;
 constexpr int THREADS = CONSUMERS + 128;  // one more would do, but whole groups hand registers over
 constexpr int COLS = 64;       // TMA fills those beyond HS with zeros
 constexpr int TILE_COLS = 64;
-constexpr int DQ_COLS = 64;           // of dQ that a group has at once, of 64 rows
-constexpr bool DQ_BY_ROWS = true;     // groups have rows of a tile of dQ; else columns
+constexpr int DQ_COLS = 32;           // of dQ that a group has at once, of 64 rows
+constexpr bool DQ_BY_ROWS = false;     // groups have rows of a tile of dQ; else columns
 constexpr int CONSUMER_REGISTERS = WARP_GROUPS == 1 ? 256 : WARP_GROUPS == 2 ? 240 : 160;
 constexpr int PRODUCER_REGISTERS = WARP_GROUPS == 1 ? 56 : WARP_GROUPS == 2 ? 24 : 32;
 constexpr int ROW_THREADS = 256;    // a block of the kernels that work row by row
@@ -413,5 +413,5 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
 // buffer deltas: 49152 fp32, workspace
 // buffer dq_sums: 3145728 fp32, workspace
 // launch row_delta grid=(1536, 1, 1) block=(256, 1, 1) smem=0 (out, dout, lse, origins, deltas, dq_sums, NH, T, T_kv, ROWS, scale)
-// launch key_gradients grid=(768, 1, 1) block=(256, 1, 1) smem=66720 (q, k, v, dout, dk, dv, origins, deltas, dq_sums, NH, NH_kv, T, T_kv, scale, KEY_HEADS, KEY_BLOCKS, ceil_div(1099511627776, KEY_BLOCKS if HEADS_AT_ONCE else KEY_HEADS))
+// launch key_gradients grid=(384, 1, 1) block=(384, 1, 1) smem=116416 (q, k, v, dout, dk, dv, origins, deltas, dq_sums, NH, NH_kv, T, T_kv, scale, KEY_HEADS, KEY_BLOCKS, ceil_div(1099511627776, KEY_BLOCKS if HEADS_AT_ONCE else KEY_HEADS))
 // launch finish_gradients grid=(768, 1, 1) block=(256, 1, 1) smem=0 (q, k, v, out, dout, lse, dq, dk, dv, dq_sums, B, NH, NH_kv, T, T_kv, ROWS, scale)

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 M_TILE=8 UNROLL=4 SMEM_PAD=4 VEC=4 SOFTMAX=from_lse FUSE_DS=True ROW_WARPS=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          eec7a5519b19197e
+// hash:          2b0e2ae25cad8967
 
 #include "common/attention/exact.cuh"
 #include "common/attention/row_dots.cuh"
@@ -19,6 +19,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;       // columns of a row in shared memory, those beyond HS zeros
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;      // a block of the products
 constexpr int BLOCK_M = 64;       // rows of a product's tile
@@ -33,11 +34,11 @@ constexpr bool SKIP_MASKED = true;  // neither compute nor sum up tiles without 
 
 constexpr int PITCH_K = BLOCK_K + SMEM_PAD;  // rows in shared memory, by what they hold
 constexpr int PITCH_M = BLOCK_M + SMEM_PAD;
-constexpr int PITCH_HS = HS + SMEM_PAD;
+constexpr int PITCH_HS = HS_TILE + SMEM_PAD;
 
 using Grid = ThreadGrid<THREADS, BLOCK_M / M_TILE>;
 constexpr int PAIR_COLS = BLOCK_N / Grid::COLS;  // columns of S and dP a thread
-constexpr int HEAD_COLS = HS / Grid::COLS;       // columns of dQ, dK and dV a thread
+constexpr int HEAD_COLS = HS_TILE / Grid::COLS;  // columns of dQ, dK and dV a thread
 constexpr int HEAD_WIDTH = float_width(HEAD_COLS);  // neighbouring ones among them
 
 /// A (B, NH, T, T_kv) matrix of pairs in memory; rows are padded to whole vectors, with zeros in written tiles.
@@ -96,17 +97,18 @@ __device__ __forceinline__ void multiply_rows(float (&acc)[M_TILE][PAIR_COLS], c
     float* const b_tile = a_tile + BLOCK_M * PITCH_K;
     const element* const a_rows = matrix_of(a, place.b, place.h) + place.query * a.stride[2];
     const element* const b_rows = matrix_of(b, place.b, h_kv) + place.key * b.stride[2];
-    const bool a_vectors = allows_vectors<VEC>(a);
-    const bool b_vectors = allows_vectors<VEC>(b);
+    const bool a_vectors = HS % VEC == 0 && allows_vectors<VEC>(a);
+    const bool b_vectors = HS % VEC == 0 && allows_vectors<VEC>(b);
     const Grid at;
 
 #pragma unroll 1
-    for (int k = 0; k < HS; k += BLOCK_K) {
+    for (int k = 0; k < HS_TILE; k += BLOCK_K) {
+        const int cols = HS == HS_TILE ? BLOCK_K : HS - k;
         __syncthreads();  // the tiles of the step before have been read
         stage<BLOCK_M, BLOCK_K, PITCH_K, VEC, THREADS>(a_tile, a_rows + k * a.stride[3], a.stride[2], a.stride[3],
-                                                       scores.T - place.query, a_vectors);
+                                                       scores.T - place.query, a_vectors, cols);
         stage<BLOCK_N, BLOCK_K, PITCH_K, VEC, THREADS>(b_tile, b_rows + k * b.stride[3], b.stride[2], b.stride[3],
-                                                       scores.T_kv - place.key, b_vectors);
+                                                       scores.T_kv - place.key, b_vectors, cols);
         __syncthreads();
         multiply_nt<M_TILE, PAIR_COLS, BLOCK_K, Grid::ROWS * PITCH_K, Grid::COLS * PITCH_K, 4, UNROLL>(
             acc, a_tile + at.row * PITCH_K, b_tile + at.col * PITCH_K);
@@ -155,8 +157,8 @@ __device__ __forceinline__ void write_rows(const View<element, 4>& tensor, const
             float part[HEAD_WIDTH];
 #pragma unroll
             for (int w = 0; w < HEAD_WIDTH; ++w) part[w] = x[i][j + w];
-            store_row(matrix_of(tensor, place.b, place.h) + here * tensor.stride[2], tensor.stride[3],
-                      HEAD_WIDTH * at.col + j * Grid::COLS, part, vectors);
+            store_part<HS_TILE, HS>(matrix_of(tensor, place.b, place.h) + here * tensor.stride[2], tensor.stride[3],
+                                    HEAD_WIDTH * at.col + j * Grid::COLS, part, vectors);
         }
     }
 }
@@ -170,7 +172,7 @@ __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const Vi
     const Place place(NH_kv);
     const int key = place.tile * BLOCK_M;
     const int group = NH / NH_kv;
-    const bool vectors = allows_vectors<VEC>(rows);
+    const bool vectors = HS % VEC == 0 && allows_vectors<VEC>(rows);
     const Grid at;
 
     float acc[M_TILE][HEAD_COLS] = {};
@@ -182,8 +184,8 @@ __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const Vi
         for (int query = query_begin; query < scores.T; query += BLOCK_K) {
             __syncthreads();  // the tiles of the step before have been read
             stage_pairs<BLOCK_K, BLOCK_M, PITCH_M>(pair_tile, pairs, query, key, scores);
-            stage<BLOCK_K, HS, PITCH_HS, VEC, THREADS>(row_tile, matrix_of(rows, place.b, h) + query * rows.stride[2],
-                                                       rows.stride[2], rows.stride[3], scores.T - query, vectors);
+            stage<BLOCK_K, HS_TILE, PITCH_HS, VEC, THREADS>(row_tile, matrix_of(rows, place.b, h) + query * rows.stride[2],
+                                                            rows.stride[2], rows.stride[3], scores.T - query, vectors, HS);
             __syncthreads();
             multiply_tn<M_TILE, HEAD_COLS, BLOCK_K, PITCH_M, 4 * Grid::ROWS, PITCH_HS, HEAD_WIDTH * Grid::COLS,
                         HEAD_WIDTH, UNROLL>(acc, pair_tile + 4 * at.row, row_tile + HEAD_WIDTH * at.col);
@@ -198,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROW_WARPS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, float* __restrict__ delta, int NH, int T)
 {
     const RowPlace place = row_of_thread<32 * ROW_WARPS, 32>(NH, T);
-    const float sum = dot_of_rows<HS, VEC, 32>(out, dout, place, place.t < T);
+    const float sum = dot_of_rows<HS, HS % VEC == 0 ? VEC : 1, 32>(out, dout, place, place.t < T);
     if (place.t < T && threadIdx.x % 32 == 0) delta[place.number(NH, T)] = sum;
 }
 
@@ -309,7 +311,7 @@ query_gradient(float* d_scores, View<const element, 4> q, View<const element, 4>
     const int query = place.tile * BLOCK_M;
     const Pairs ds(d_scores, place.matrix, T, T_kv);
     const element* const keys = matrix_of(k, place.b, place.h / (NH / NH_kv));
-    const bool vectors = allows_vectors<VEC>(k);
+    const bool vectors = HS % VEC == 0 && allows_vectors<VEC>(k);
     const Grid at;
 
     float acc[M_TILE][HEAD_COLS] = {};
@@ -318,8 +320,8 @@ query_gradient(float* d_scores, View<const element, 4> q, View<const element, 4>
     for (int key = 0; key < key_end; key += BLOCK_K) {
         __syncthreads();  // the tiles of the step before have been read
         stage_pairs<BLOCK_M, BLOCK_K, PITCH_K>(pair_tile, ds, query, key, scores);
-        stage<BLOCK_K, HS, PITCH_HS, VEC, THREADS>(row_tile, keys + key * k.stride[2], k.stride[2], k.stride[3],
-                                                   T_kv - key, vectors);
+        stage<BLOCK_K, HS_TILE, PITCH_HS, VEC, THREADS>(row_tile, keys + key * k.stride[2], k.stride[2], k.stride[3],
+                                                        T_kv - key, vectors, HS);
         __syncthreads();
         multiply_nn<M_TILE, HEAD_COLS, BLOCK_K, Grid::ROWS * PITCH_K, PITCH_HS, HEAD_WIDTH * Grid::COLS, HEAD_WIDTH, 4,
                     UNROLL>(acc, pair_tile + at.row * PITCH_K, row_tile + HEAD_WIDTH * at.col);

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2725d61f1fd6a4ce
+// hash:          311fb6a8652c35b3
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -29,6 +29,8 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;            // columns of a row in shared memory, those beyond HS zeros
+constexpr int COLS = 64;               // of O that are computed
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
 constexpr int WARPS_D = 1;              // that have the same rows: parts of the keys of S, of the columns of O
@@ -51,10 +53,10 @@ constexpr int THREADS = 32 * WARPS;
 constexpr int PART = OVERLAP ? OVERLAP : BLOCK_N / WARPS_D;  // keys whose scores a warp takes at a time
 constexpr int M_TILES = BLOCK_M / (WARPS / WARPS_D) / 16;    // tiles of 16 rows a warp
 constexpr int N_TILES = PART / 8;                   // tiles of 8 keys
-constexpr int D_TILES = HS / WARPS_D / 8;           // tiles of 8 columns of O
+constexpr int D_TILES = COLS / WARPS_D / 8;         // tiles of 8 columns of O
 constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and O
 
-using Tile = SharedTile<HS, true>;
+using Tile = SharedTile<HS_TILE, true, 2, HS>;
 using Weights = SharedTile<BLOCK_N, true>;  // of all keys of a step, where warps have the same rows
 using State = OnlineTiles<M_TILES, D_TILES>;  // of the warp's rows
 using Place = SplitPlace<TILES_FIRST, HEADS_AT_ONCE, HEAVY_FIRST, SPLIT>;

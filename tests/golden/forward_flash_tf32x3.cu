@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          9ef4c9702376e8bc
+// hash:          3fd0d3c922f8dc18
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -29,6 +29,8 @@ using element = float;
 enum class QueriesIn { SHARED, SHARED_SPLIT, REGISTERS };
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;  // columns of a row in shared memory, those beyond HS zeros
+constexpr int COLS = 64;  // of O that are computed
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
 constexpr int MIN_BLOCKS = 2;  // a multiprocessor, asked of the register allocator
@@ -44,11 +46,11 @@ constexpr bool PEEL = true;  // steps with a mask have a loop of their own
 constexpr int THREADS = 32 * WARPS;
 constexpr int M_TILES = BLOCK_M / WARPS / 16;  // tiles of 16 queries a warp
 constexpr int N_TILES = BLOCK_N / 8;           // tiles of 8 keys
-constexpr int D_TILES = HS / 8;                // tiles of 8 columns of O
-constexpr int GROUP = M_TILES * HS > 128 ? 2 : 4;  // of these are summed at a time
+constexpr int D_TILES = COLS / 8;              // tiles of 8 columns of O
+constexpr int GROUP = M_TILES * COLS > 128 || D_TILES % 4 != 0 ? 2 : 4;  // of these are summed at a time
 constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
 
-using Tile = FloatTile<HS, false>;
+using Tile = FloatTile<HS_TILE, false, HS>;
 using Values = DeepFloats<Tile>;
 using OperandA = MixedA;  // small products in bf16
 using OperandB = MixedB;
@@ -99,7 +101,7 @@ struct Queries {
 /// Splits the warp's rows of Q in shared memory: big parts in place, small ones in the tile after it.
 __device__ __forceinline__ void split_queries(unsigned char* warp_tile)
 {
-    constexpr int PAIRS = Tile::CHUNKS / 2;  // of chunks: 8 columns, whose two halves share registers of an operand
+    constexpr int PAIRS = Tile::USED_PAIRS;  // of chunks: 8 columns, whose two halves share registers of an operand
 #pragma unroll 2
     for (int i = threadIdx.x % 32; i < 16 * M_TILES * PAIRS; i += 32) {
         unsigned char* const chunks[2] = {warp_tile + Tile::offset(i / PAIRS, i % PAIRS * 2),
@@ -251,7 +253,7 @@ __device__ __forceinline__ bool write_rows(const View<element, 4>& out, element*
         if (row + 8 * r >= T) break;
         element* const to = matrix + (row + 8 * r) * out.stride[2];
 #pragma unroll
-        for (int d = 0; d < D_TILES; ++d) {
+        for (int d = 0; d < HS / 8; ++d) {
             const float part[2] = {o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]};
             store_row(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
             zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));

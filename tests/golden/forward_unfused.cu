@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 LANES_N=16 UNROLL=2 SMEM_PAD=4 VEC=4 ROW_THREADS=32 ROW_UNROLL=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          270eb2b50c280868
+// hash:          79f680dc6fa31591
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -18,6 +18,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_TILE = 64;  // columns of a row in shared memory, those beyond HS zeros
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;  // a block of the two products
 constexpr int BLOCK_M = 64;  // queries a block
@@ -37,7 +38,7 @@ constexpr int LANES_N = Place::LANES_N;
 constexpr int LANES_M = Place::LANES_M;
 constexpr int ROWS = BLOCK_M * LANES_N / THREADS;  // of S and O a thread
 constexpr int KEYS = BLOCK_N / LANES_N;            // columns of S a thread
-constexpr int COLS = HS / LANES_N;                 // columns of O a thread
+constexpr int COLS = HS_TILE / LANES_N;                 // columns of O a thread
 constexpr int COL_WIDTH = float_width(COLS);       // neighbouring ones among them
 
 constexpr int TILE_ROW = BLOCK_K + SMEM_PAD;
@@ -71,17 +72,18 @@ attention_scores(View<element, 4> q, View<element, 4> k, float* __restrict__ wei
     const int row0 = place.warp * LANES_M * ROWS + place.m;  // this thread's rows are row0 + i * LANES_M
     const element* const queries = matrix_of(q, batch, head) + query_begin * q.stride[2];
     const element* const keys = matrix_of(k, batch, head_kv) + key_begin * k.stride[2];
-    const bool vectors_q = allows_vectors<VEC>(q);
-    const bool vectors_k = allows_vectors<VEC>(k);
+    const bool vectors_q = HS % VEC == 0 && allows_vectors<VEC>(q);
+    const bool vectors_k = HS % VEC == 0 && allows_vectors<VEC>(k);
 
     float s[ROWS][KEYS] = {};
 #pragma unroll 1
-    for (int d = 0; d < HS; d += BLOCK_K) {
+    for (int d = 0; d < HS_TILE; d += BLOCK_K) {
+        const int cols = HS == HS_TILE ? BLOCK_K : HS - d;
         __syncthreads();  // the tiles of the step before have been read
         stage<BLOCK_M, BLOCK_K, TILE_ROW, VEC, THREADS>(q_tile, queries + d * q.stride[3], q.stride[2], q.stride[3],
-                                                        T - query_begin, vectors_q);
+                                                        T - query_begin, vectors_q, cols);
         stage<BLOCK_N, BLOCK_K, TILE_ROW, VEC, THREADS>(k_tile, keys + d * k.stride[3], k.stride[2], k.stride[3],
-                                                        T_kv - key_begin, vectors_k);
+                                                        T_kv - key_begin, vectors_k, cols);
         __syncthreads();
         multiply_nt<ROWS, KEYS, BLOCK_K, LANES_M * TILE_ROW, LANES_N * TILE_ROW, SMEM_VEC, UNROLL>(
             s, q_tile + row0 * TILE_ROW, k_tile + place.n * TILE_ROW);
@@ -157,17 +159,17 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
     const int row0 = place.warp * LANES_M * ROWS + place.m;  // this thread's rows are row0 + i * LANES_M
     const float* const rows = weights + (static_cast<long long>(head_batch) * T + query_begin) * score_row;
     const element* const values = matrix_of(v, batch, head_kv);
-    const bool vectors_v = allows_vectors<VEC>(v);
+    const bool vectors_v = HS % VEC == 0 && allows_vectors<VEC>(v);
 
     float o[ROWS][COLS] = {};
 #pragma unroll 1
     for (int key = 0; key < key_end; key += BLOCK_K) {
         __syncthreads();  // the tiles of the step before have been read
         stage<BLOCK_M, BLOCK_K, TILE_ROW, VEC, THREADS>(p_tile, rows + key, score_row, 1, T - query_begin, true);
-        stage<BLOCK_K, HS, HS, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2], v.stride[3], T_kv - key,
-                                             vectors_v);
+        stage<BLOCK_K, HS_TILE, HS_TILE, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2], v.stride[3],
+                                                       T_kv - key, vectors_v, HS);
         __syncthreads();
-        multiply_nn<ROWS, COLS, BLOCK_K, LANES_M * TILE_ROW, HS, LANES_N * COL_WIDTH, COL_WIDTH, SMEM_VEC, UNROLL>(
+        multiply_nn<ROWS, COLS, BLOCK_K, LANES_M * TILE_ROW, HS_TILE, LANES_N * COL_WIDTH, COL_WIDTH, SMEM_VEC, UNROLL>(
             o, p_tile + row0 * TILE_ROW, v_tile + place.n * COL_WIDTH);
     }
 
@@ -182,8 +184,8 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
             float part[COL_WIDTH];
 #pragma unroll
             for (int w = 0; w < COL_WIDTH; ++w) part[w] = o[i][c + w];
-            store_row(result + query * out.stride[2], out.stride[3], c * LANES_N + place.n * COL_WIDTH, part,
-                      vectors_out);
+            store_part<HS_TILE, HS>(result + query * out.stride[2], out.stride[3], c * LANES_N + place.n * COL_WIDTH, part,
+                                    vectors_out);
         }
     }
 

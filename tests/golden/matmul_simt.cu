@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=64 BLOCK_K=16 M_TILE=8 N_TILE=8 STAGES=2 UNROLL=8 SMEM_PAD=4 VEC=4 MIN_BLOCKS=2 STORES=cached GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          74a32bc386357b6c
+// hash:          5296baea3b1c61dd
 
 #include "common/matmul/exact_product.cuh"
 #include "common/matmul/triangle.cuh"

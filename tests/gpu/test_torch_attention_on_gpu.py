@@ -92,11 +92,36 @@ def test_autocast_and_checkpointing() -> None:
         torch.testing.assert_close(one, other, atol=3e-2, rtol=2e-2)
 
 
-def test_tensors_that_tma_does_not_take() -> None:
-    q, k, v = (torch.randn(1, 2, 64, 72, dtype=torch.float16, device="cuda")[..., 3:67] for _ in range(3))
-    torch.testing.assert_close(
-        scaled_dot_product_attention(q, k, v), functional.scaled_dot_product_attention(q, k, v), atol=4e-3, rtol=0
+def exactly(q: Any, k: Any, v: Any) -> list[Any]:
+    """Attention and its gradients in float64, on memory of its own: not every attention of PyTorch's asks where
+    tensors begin."""
+    tensors = [tensor.detach().double().contiguous().requires_grad_() for tensor in (q, k, v)]
+    return all_of(functional.scaled_dot_product_attention, tensors)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("width", [72, 67])
+@pytest.mark.parametrize("starts", [(3, 3, 3), (0, 1, 0), (2, 0, 0), (0, 0, 2), (1, 2, 3), (0, 0, 0)], ids=str)
+def test_tensors_that_begin_anywhere(dtype: Any, width: int, starts: tuple[int, ...]) -> None:
+    """Rows 72 elements apart that TMA would copy, but not from there, and 67 apart that it does not copy at all."""
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(1, 2, 64, width, dtype=dtype, device="cuda")[..., start : start + 64].requires_grad_()
+        for start in starts
     )
+    bound = 1e-4 if dtype == torch.float32 else 4e-3 if dtype == torch.float16 else 3e-2
+    for one, right in zip(all_of(scaled_dot_product_attention, (q, k, v)), exactly(q, k, v), strict=True):
+        assert (one - right).abs().max().item() <= bound
+
+
+def test_gradients_that_begin_anywhere() -> None:
+    torch.manual_seed(0)
+    tensors = qkv(torch.bfloat16, NH_kv=4)
+    padded = torch.randn(2, 4, 300, 72, dtype=torch.bfloat16, device="cuda")[..., 3:67]
+    found = torch.autograd.grad(attention(*tensors), tensors, padded)
+    expected = torch.autograd.grad(attention(*tensors), tensors, padded.contiguous())
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-2, rtol=2e-2)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "whisper"])

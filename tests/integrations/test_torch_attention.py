@@ -177,6 +177,38 @@ def test_compiled_without_graph_breaks(dynamic: bool) -> None:
         same(compiled(*tensors), model(*tensors), tensors, 1e-5)
 
 
+def traced() -> dict[str, tuple[Sequence[Any], dict[str, Any]]]:
+    """What the way to a kernel, or to PyTorch's attention, depends on."""
+    ways: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {
+        name: (tensors, options) for name, (tensors, options, _) in unsupported().items() if name != "broadcast"
+    }
+    ways |= {
+        "plain": (qkv(), {}),
+        "bf16": (qkv(torch.bfloat16), {}),
+        "without gradients": ([tensor.detach() for tensor in qkv()], {"is_causal": True}),
+        "scale": (qkv(), {"scale": 0.3}),
+        "heads": (qkv(NH=4), {"enable_gqa": True}),
+        "fewer keys": (qkv(T_kv=17), {"is_causal": True}),
+        "more keys": (qkv(T=17), {"is_causal": True}),
+        "three dimensions": ([tensor[:, 0] for tensor in qkv()], {"is_causal": True}),
+        "columns apart": ([torch.randn(1, 2, 32, 24).transpose(2, 3) for _ in range(3)], {}),
+        "lower right": (qkv(T=17, T_kv=29), {"attn_mask": bias.causal_lower_right(17, 29)}),
+    }
+    return ways
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("case", [*traced()])
+def test_every_way_is_traced(case: str, backend: str) -> None:
+    tensors, options = traced()[case]
+
+    def model(q: Any, k: Any, v: Any) -> Any:
+        return scaled_dot_product_attention(q, k, v, **options)
+
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    torch.testing.assert_close(compiled(*tensors), model(*tensors), atol=1e-5, rtol=0)
+
+
 def test_autocast() -> None:
     tensors = qkv()
     with torch.autocast("cpu", torch.bfloat16):

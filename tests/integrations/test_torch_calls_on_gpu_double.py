@@ -9,10 +9,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make test-torch` installs it")
 
+from torch.nn import functional  # noqa: E402
+
 import autotune  # noqa: E402
 from autotune.answers import calls  # noqa: E402
 from autotune.answers import kernel as kernels  # noqa: E402
+from autotune.core.errors import UsageError  # noqa: E402
+from autotune.integrations import torch_kernels  # noqa: E402
 from autotune.ops.registry import get_op  # noqa: E402
+from autotune.torch import attention  # noqa: E402
 from tests.driver_double import EmulatedDriver, emulated  # noqa: E402
 
 FIELDS: dict[str, Any] = {"B": 1, "NH": 2, "NH_kv": 1, "T": 40, "T_kv": 40, "HS": 32, "dtype": "fp32"}
@@ -90,3 +95,63 @@ def test_threads(driver: EmulatedDriver) -> None:
         for (_, expected), results in zip(cases, pool.map(call, range(4)), strict=True):
             for result in results:
                 close(result, expected)
+
+
+def use(family: str, driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this family are the kernels of `autotune.torch`, and none is known yet."""
+
+    def kernel(op: str, **fields: Any) -> Any:
+        return emulated(autotune.kernel(op, template=family, db="/nonexistent/none.db", **fields), driver)
+
+    monkeypatch.setattr(torch_kernels, "kernel", kernel)
+    monkeypatch.setattr(torch_kernels, "_KERNELS", {})
+    monkeypatch.setattr(torch_kernels, "_READY", {})
+
+
+@pytest.mark.parametrize("family", ["flash_wgmma", "flash_mma"])
+def test_attention_of_tensors_that_begin_anywhere(
+    driver: EmulatedDriver, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where TMA does not take a tensor a copy is taken; `out` and gradients are those of float64 in any case."""
+
+    use(family, driver, monkeypatch)
+    for starts, width in (((3, 3, 3), 72), ((0, 8, 0), 72), ((0, 0, 1), 72), ((2, 0, 0), 67), ((0, 0, 0), 64)):
+        torch.manual_seed(0)
+        tensors = [
+            torch.randn(1, 2, 40, width, dtype=torch.float16)[..., start : start + 64].requires_grad_()
+            for start in starts
+        ]
+        dout = torch.randn(1, 2, 40, 72, dtype=torch.float16)[..., starts[0] : starts[0] + 64]
+        out = attention(*tensors)
+        exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+        right = functional.scaled_dot_product_attention(*exact)
+        found = [out, *torch.autograd.grad(out, tensors, dout)]
+        expected = [right, *torch.autograd.grad(right, exact, dout.double())]
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one.double(), other, atol=8e-3, rtol=0)
+
+
+def test_a_kind_of_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    use("flash_wgmma", driver, monkeypatch)
+    shape = (1, 2, 40, 64)
+    q, k, v, dout = (torch.randn(shape, dtype=torch.float16) for _ in range(4))
+
+    def both(scale: float, q: Any) -> list[Any]:
+        tensors = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+        out = attention(*tensors, causal=False, scale=scale)
+        return [out, *torch.autograd.grad(out, tensors, dout)]
+
+    first, other = both(0.1, q), both(0.2, q)
+    assert len(torch_kernels._READY) == 4
+    monkeypatch.setattr(torch_kernels, "kernel_for", None)
+    for again, expected in ((both(0.1, q), first), (both(0.2, q), other)):
+        for one, right in zip(again, expected, strict=True):
+            torch.testing.assert_close(one, right, atol=0, rtol=0)
+    moved = torch.zeros(1, 2, 40, 72, dtype=torch.float16)[..., 3:67].copy_(q)
+    with pytest.raises(TypeError):  # of another kind: it is looked up
+        both(0.1, moved)
+    with pytest.raises(UsageError, match="of one dtype"):
+        attention(q, k.float(), v)
+    shifted = torch.zeros(q.numel() + 1, dtype=torch.float16)[1:].view(shape).copy_(q)
+    with pytest.raises(TypeError):  # of a known kind, but where TMA does not take it
+        both(0.1, shifted)

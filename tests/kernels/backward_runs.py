@@ -59,6 +59,21 @@ def run(
     cache: BuildCache,
 ) -> Arrays:
     """The gradients, from inputs in the op's own layout except where `views` places a tensor."""
+    tensors = {tensor.name: tensor for tensor in BACKWARD.tensors(problem)}
+    storages = stored(family, problem, config, inputs, views, cache)
+    where = {name: views[name][1:] if name in views else (tensors[name].strides, 0) for name in GRADIENTS}
+    return {name: seen(storages[name], tensors[name].shape, *where[name]) for name in GRADIENTS}
+
+
+def stored(
+    family: Template,
+    problem: Problem,
+    config: dict[str, Value],
+    inputs: Mapping[str, NDArray[Any]],
+    views: Mapping[str, View],
+    cache: BuildCache,
+) -> Arrays:
+    """The gradients' storages, with what lies between their elements."""
     source = render(family, problem, config, home(family))
     tensors = {tensor.name: tensor for tensor in BACKWARD.tensors(problem)}
     placed = {name: views.get(name) or place(inputs[name], tensors[name].strides) for name in inputs}
@@ -76,8 +91,7 @@ def run(
     storages = {name: device.download(name) for name in GRADIENTS}
     program.close()
     device.close()
-    where = {name: placed[name][1:] if name in placed else (tensors[name].strides, 0) for name in GRADIENTS}
-    return {name: seen(storages[name], tensors[name].shape, *where[name]) for name in GRADIENTS}
+    return storages
 
 
 def moved(plan: LaunchPlan, views: Mapping[str, View]) -> LaunchPlan:

@@ -39,6 +39,11 @@ class Run:
 
     def __call__(self, views: Mapping[str, View]) -> dict[str, NDArray[np.float64]]:
         """`out` and `lse`; a view of `out` says where its elements go, inputs are read through theirs."""
+        results = self.stored(views)
+        return {name: self.seen(name, storage, views).astype(np.float64) for name, storage in results.items()}
+
+    def stored(self, views: Mapping[str, View]) -> Arrays:
+        """The storages of `out` and `lse`, with what lies between their elements."""
         plan = self.placed(views)
         device = CpuDevice(home(self.family), threads=2)
         device.allocate(plan.buffers)
@@ -52,7 +57,7 @@ class Run:
         results = {name: device.download(name) for name in ("out", "lse")}
         program.close()
         device.close()
-        return {name: self.seen(name, storage, views).astype(np.float64) for name, storage in results.items()}
+        return results
 
     def placed(self, views: Mapping[str, View]) -> LaunchPlan:
         """The launch plan with the tensors where `views` says."""

@@ -54,3 +54,26 @@ def test_they_answer_where_the_user_has_none(tmp_path: Path) -> None:
     assert (other.answer, other.found_on) == ("architecture", "h200")
     with pytest.raises(NoFeasibleConfiguration):
         best("forward", device="h200", db=tmp_path / "none.db", HS=4096)
+
+
+@pytest.mark.parametrize("HS", [24, 72, 80, 160, 200])
+@pytest.mark.parametrize("op", ["forward", "backward"])
+def test_head_sizes_that_nobody_tuned_are_answered_by_tensor_cores(op: str, HS: int, tmp_path: Path) -> None:
+    """By a start for the width of the tiles that they have, or a family's default for it."""
+    hopper = {"forward": {"flash_wgmma"}, "backward": {"flash_mma", "flash_wgmma"}}[op]
+    wanted = (("h200", hopper), ("a100", {"flash_mma"}), ("rtx4090", {"flash_mma"}))
+    for dtype in ("fp16", "bf16"):
+        for device, families in wanted:
+            found = best(op, device=device, db=tmp_path / "none.db", B=2, NH=32, T=2048, HS=HS, dtype=dtype)
+            assert found.candidate.template in families, (dtype, device)
+    for device in ("h200", "a100", "rtx4090"):
+        found = best(op, device=device, db=tmp_path / "none.db", B=2, NH=32, T=2048, HS=HS, dtype="fp32")
+        assert "tf32x3" in found.candidate.template, device
+
+
+def test_a_head_size_begins_where_the_width_of_its_tiles_does() -> None:
+    """The first of flash_mma's starts for HS=80 is that for 96, of which its tiles are; both passes."""
+    for op in ("forward", "backward"):
+        family = find_template(op, "flash_mma")
+        firsts = [Space(family, get_op(op).problem(HS=HS, dtype="fp16"), gpu("a100")).starts()[0] for HS in (80, 96)]
+        assert firsts[0] == firsts[1]

@@ -70,6 +70,9 @@ FAULTS = {
     ),
     "ends before the store has read": Fault(f"{READ}\n    }}\n}}", "}}", CRASH, says="bulk_wait_read<0>"),
     "accumulators touched under way": Fault("wgmma_fence();", "wgmma_fence(sum);", CRASH, says="still under way"),
+    "accumulators written under way": Fault(
+        "wgmma_wait<0>(sum);", "sum[0] = 0.0f; wgmma_wait<0>(sum);", CRASH, says="were written while"
+    ),
     "last product not waited for": Fault("wgmma_wait<0>(sum);", "", CRASH, says="wgmma was under way"),
 }
 

@@ -1,14 +1,20 @@
 """Winners are examined: on another problem and by the checker. What is wrong there was right where it was searched."""
 
 from collections.abc import Mapping
+from concurrent.futures import wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from autotune.compilers.cache import BuildCache
+from autotune.core.candidate import Candidate
 from autotune.core.errors import BuildError
 from autotune.core.outcome import Outcome
 from autotune.core.values import Value
 from autotune.devices.factory import CpuOpener
+from autotune.emulator import building
+from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
 from autotune.ops.awkward import second_problems
@@ -17,6 +23,7 @@ from autotune.store import open_store
 from autotune.store.records import StoredMeasurement
 from autotune.tuning import examination
 from autotune.tuning.choose import choose_subject
+from autotune.tuning.evaluation import Task
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
 from autotune.tuning.session import Options, search_one
@@ -104,3 +111,64 @@ def test_second_problems_of_attention(layout: str) -> None:
     else:
         assert first.integer("T") < first.integer("T_kv")
         assert second.integer("T") > second.integer("T_kv")
+
+
+def test_a_traced_run_without_end_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The candidate ran to its end where it was timed, and on the emulator: the tracer may just be slow there."""
+    monkeypatch.setattr(examination, "LIMIT_S", 1e-3)
+    monkeypatch.setattr(examination.Examiner, "_verify", lambda *_: "")
+    result, _, won = search(tmp_path, right=family())
+    assert (result.outcomes, won) == ({Outcome.OK: 1}, True)
+    assert "the traced run took longer than the limit" in result.unexamined
+
+
+def test_what_passed_is_not_examined_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "_PASSED", set())
+    examined = []
+
+    def examine(_: examination.Examiner, candidate: Candidate, __: object) -> str:
+        examined.append(candidate)
+        return ""
+
+    monkeypatch.setattr(examination.Examiner, "_examine", examine)
+    for _ in range(2):
+        result, _, won = search(tmp_path, right=family())
+        assert (won, result.unexamined) == (True, "")
+        (tmp_path / "found.db").unlink()
+    assert len(examined) == 1
+
+
+@pytest.mark.parametrize("op", ["forward", "backward"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_grouping_of_heads_has_second_problems(op: str, causal: bool) -> None:
+    """Without one, what the search found is examined on no other problem."""
+    spec = gpu("h200")
+    for name in ("flash_mma", "flash_wgmma"):
+        template = find_template(op, name)
+        problems = list(second_problems(get_op(op), get_op(op).problem(dtype="fp16", HS=64, causal=causal)))
+        for heads in next(p.values for p in template.parameters if p.name == "HEADS_AT_ONCE"):
+            config = {**template.defaults, "HEADS_AT_ONCE": heads}
+            fitting = [other for other in problems if Space(template, other, spec).why_not(config) is None]
+            assert len(fitting) >= 3, (name, heads)
+            assert len({(other["T"], other["T_kv"]) for other in fitting}) >= 3
+
+
+def test_what_a_leader_needs_is_built_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both binaries are in the cache when it is examined, whatever else led meanwhile."""
+    monkeypatch.setattr(examination, "_PASSED", set())
+    (tmp_path / "right.cu.j2").write_text(family())
+    subject = choose_subject("forward", [str(tmp_path / "right.cu.j2")], None)
+    (template,) = subject.templates
+    identity = CpuOpener(gpu("h200"), 2).open().identity
+    task = Task(
+        subject.op, subject.source, subject.problem(FIELDS), {template.name: template}, identity, {}, 0, 20.0
+    )  # fmt: skip
+    candidate = Candidate(template.name, template.hash, tuple(template.defaults.items()))
+    with closing(examination.Examiner(task, BuildCache(tmp_path / "cache"))) as examiner:
+        for _ in range(3):
+            examiner.expect(candidate)
+        wait(examiner.expected)
+        compiled = []
+        monkeypatch.setattr(building, "_compile", lambda *_: compiled.append(1))
+        assert examiner.complaint(candidate) == ""
+    assert (compiled, examiner.skipped) == ([], "")

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "emulator/convert.hpp"
 #include "emulator/half.hpp"
 #include "emulator/warp_group.hpp"
 #include "hooks.hpp"
@@ -181,6 +182,8 @@ void compute_until(WarpGroup& group, uint64_t end) {
   }
 }
 
+constexpr uint32_t untouched = 0xffffffffu;  // of accumulators under way: NaN
+
 // The hidden place of a thread's accumulators while products change them; what it has for its own is NaN from here on.
 float* take_accumulators(WgmmaThread& mine, float* d, unsigned count) {
   for (Accumulators& held : mine.under_way)
@@ -203,6 +206,8 @@ void hand_out(WgmmaThread& mine, uint64_t end) {
       ++i;
       continue;
     }
+    for (unsigned at = 0; at < held.count; ++at)
+      if (convert::bits_of(held.d[at]) != untouched) fail_here("wgmma: accumulators were written while a product was under way");
     memcpy(held.d, held.values.get(), held.count * sizeof(float));
     mine.under_way.erase(mine.under_way.begin() + i);
   }

@@ -54,8 +54,11 @@ struct QueryShare {
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-                for (int n = 0; n < D_TILES / PARTS; ++n)
-                    FragmentSums::add(sums + m * 16 * Tile::COLS + nth_piece<WARPS_D>(from + n) * 128, dq[m][n]);
+                for (int n = 0; n < D_TILES / PARTS; ++n) {
+                    const int piece = nth_piece<WARPS_D>(from + n);
+                    if (Tile::USED_COLS < Tile::COLS && (2 * part + piece) * 8 >= Tile::USED_COLS) continue;
+                    FragmentSums::add(sums + m * 16 * Tile::COLS + piece * 128, dq[m][n]);
+                }
         }
     }
 };

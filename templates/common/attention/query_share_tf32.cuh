@@ -87,20 +87,20 @@ struct QueryShare {
         }
     }
 
-    /// Adds factor * sum to the first `rows` rows of dQ from `to` on, where other blocks add too: their order is left
-    /// to chance.
-    static __device__ __forceinline__ void add(float* to, const View<float, 4>& dq, int rows, const Sums& sum,
+    /// Adds factor * sum to the first `rows` rows and `cols` columns of dQ from `to` on, where other blocks add too: their
+    /// order is left to chance.
+    static __device__ __forceinline__ void add(float* to, const View<float, 4>& dq, int rows, int cols, const Sums& sum,
                                                float factor)
     {
         if (allows_vectors<2>(dq))
-            add_pairs<true>(to, dq, rows, sum, factor);
+            add_pairs<true>(to, dq, rows, cols, sum, factor);
         else
-            add_pairs<false>(to, dq, rows, sum, factor);
+            add_pairs<false>(to, dq, rows, cols, sum, factor);
     }
 
     template <bool VECTORS>
-    static __device__ __forceinline__ void add_pairs(float* to, const View<float, 4>& dq, int rows, const Sums& sum,
-                                                     float factor)
+    static __device__ __forceinline__ void add_pairs(float* to, const View<float, 4>& dq, int rows, int cols,
+                                                     const Sums& sum, float factor)
     {
         const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -111,8 +111,10 @@ struct QueryShare {
                 if (row >= rows) continue;
 #pragma unroll
                 for (int d = 0; d < D; ++d) {
+                    const int col = 16 * STEP * d + lane / 4 * 2;
+                    if (Tile::USED_COLS < Tile::COLS && col >= cols) continue;
                     const float part[2] = {sum[d][n][odd] * factor, sum[d][n][2 + odd] * factor};
-                    add_to_row(to + row * dq.stride[2], dq.stride[3], 16 * STEP * d + lane / 4 * 2, part, VECTORS);
+                    add_to_row(to + row * dq.stride[2], dq.stride[3], col, part, VECTORS);
                 }
             }
     }

@@ -32,8 +32,8 @@ struct RowMap {
     }
 };
 
-/// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0. `vectors`: the tensor allows
-/// vectors of 8 elements.
+/// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0, and columns that the
+/// tensor does not have. `vectors`: it allows vectors of 8 elements.
 template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
 __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View<T, 4>& tensor, const RowMap<PACKED>& map,
                                                  int batch, int first, bool vectors)
@@ -41,7 +41,8 @@ __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View
     for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {
         const int row = i / Tile::CHUNKS;
         const int chunk = i % Tile::CHUNKS;
-        const bool valid = first + row < map.count;
+        const bool has_chunk = Tile::USED_CHUNKS == Tile::CHUNKS || chunk < Tile::USED_CHUNKS;
+        const bool valid = first + row < map.count && has_chunk;
         const T* const from = map.at(tensor, batch, valid ? first + row : 0) + chunk * 8 * tensor.stride[3];
         unsigned char* const to = tile + Tile::offset(row, chunk);
         if (vectors) {
@@ -62,9 +63,9 @@ __device__ __forceinline__ void write_mapped_rows(const View<T, 4>& tensor, cons
 {
     const bool vectors = allows_vectors<8>(tensor);
 #pragma unroll 4
-    for (int i = threadIdx.x % THREADS; i < ROWS * Tile::CHUNKS; i += THREADS) {
-        const int row = i / Tile::CHUNKS;
-        const int chunk = i % Tile::CHUNKS;
+    for (int i = threadIdx.x % THREADS; i < ROWS * Tile::USED_CHUNKS; i += THREADS) {
+        const int row = i / Tile::USED_CHUNKS;
+        const int chunk = i % Tile::USED_CHUNKS;
         if (first + row >= map.count) break;
         const unsigned char* const part = tile + Tile::offset(row, chunk);
         T* const result = map.at(tensor, batch, first + row) + chunk * 8 * tensor.stride[3];

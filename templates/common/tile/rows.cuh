@@ -28,6 +28,19 @@ __device__ __forceinline__ void store_row(T* row, long long col_stride, int col,
     }
 }
 
+/// The same for a row that has HS columns, of a tile that has HS_TILE: those beyond are not written.
+template <int HS_TILE, int HS, int N, class T>
+__device__ __forceinline__ void store_part(T* row, long long col_stride, int col, const float (&from)[N], bool vectors)
+{
+    if (HS == HS_TILE || col + N <= HS) {
+        store_row(row, col_stride, col, from, vectors);
+    } else {
+#pragma unroll
+        for (int e = 0; e < N; ++e)
+            if (col + e < HS) row[(col + e) * col_stride] = from_float<T>(from[e]);
+    }
+}
+
 /// A row of a (B, NH, T, HS) tensor.
 struct RowPlace {
     int b;

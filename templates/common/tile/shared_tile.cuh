@@ -4,15 +4,20 @@
 
 /// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
 /// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
-/// still meet in pairs), or rows are a chunk longer.
-template <int COLS_, bool SWIZZLED_, int ELEMENT_BYTES = 2>
+/// still meet in pairs), or rows are a chunk longer. A matrix may have fewer columns: the first USED_COLS, behind which
+/// copies put zeros.
+template <int COLS_, bool SWIZZLED_, int ELEMENT_BYTES = 2, int USED_COLS_ = COLS_>
 struct SharedTile {
     static constexpr int COLS = COLS_;
+    static constexpr int USED_COLS = USED_COLS_;
     static constexpr bool SWIZZLED = SWIZZLED_;
     static constexpr int CHUNK_COLS = 16 / ELEMENT_BYTES;
     static_assert(COLS % (2 * CHUNK_COLS) == 0, "rows are whole pairs of 16-byte chunks");
+    static_assert(USED_COLS <= COLS && USED_COLS % CHUNK_COLS == 0, "what a matrix has of a row are whole chunks");
 
     static constexpr int CHUNKS = COLS / CHUNK_COLS;
+    static constexpr int USED_CHUNKS = USED_COLS / CHUNK_COLS;
+    static constexpr int USED_PAIRS = (USED_CHUNKS + 1) / 2;  // of chunks: steps of a product along the rows
     static constexpr int ROW_BYTES = 16 * (CHUNKS + (SWIZZLED ? 0 : 1));
     static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
     static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
@@ -36,5 +41,5 @@ struct SharedTile {
     }
 };
 
-template <int COLS, bool SWIZZLED>
-using FloatTile = SharedTile<COLS, SWIZZLED, 4>;
+template <int COLS, bool SWIZZLED, int USED_COLS = COLS>
+using FloatTile = SharedTile<COLS, SWIZZLED, 4, USED_COLS>;

@@ -18,12 +18,14 @@ __device__ __forceinline__ void store_floats(float* to, const float (&from)[VEC]
 }
 
 /// Copies a ROWS x COLS tile to shared memory as floats (row stride STRIDE). Rows from `rows` on become 0, so that
-/// whatever lies in memory beyond them cannot leak into products. Called by all THREADS threads; no barrier inside.
+/// whatever lies in memory beyond them cannot leak into products; so do columns from `cols` on, which are whole vectors
+/// where `vectors` are read. Called by all THREADS threads; no barrier inside.
 template <int ROWS, int COLS, int STRIDE, int VEC, int THREADS, class T>
 __device__ __forceinline__ void stage(float* tile, const T* from, long long row_stride, long long col_stride, int rows,
-                                      bool vectors)
+                                      bool vectors, int cols = COLS)
 {
     constexpr int CHUNKS = COLS / VEC;
+    const bool whole = cols == COLS;  // known to the compiler where nothing else is asked for
     if (vectors && THREADS % CHUNKS == 0) {  // a thread stays in its columns and steps down the rows
         constexpr int STEP = THREADS >= CHUNKS ? THREADS / CHUNKS : 1;
         const int first = threadIdx.x / CHUNKS;
@@ -34,7 +36,7 @@ __device__ __forceinline__ void stage(float* tile, const T* from, long long row_
             const int row = base + first;
             if (ROWS % STEP != 0 && row >= ROWS) break;
             float x[VEC] = {};
-            if (row < rows) load<VEC>(source, x);
+            if (row < rows && (whole || col < cols)) load<VEC>(source, x);
             store_floats<STRIDE>(tile + row * STRIDE + col, x);
             source += STEP * row_stride;
         }
@@ -46,7 +48,7 @@ __device__ __forceinline__ void stage(float* tile, const T* from, long long row_
             const int row = chunk / CHUNKS;
             const int col = chunk % CHUNKS * VEC;
             float x[VEC] = {};
-            if (row < rows) load<VEC>(from + row * row_stride + col, x);
+            if (row < rows && (whole || col < cols)) load<VEC>(from + row * row_stride + col, x);
             store_floats<STRIDE>(tile + row * STRIDE + col, x);
         }
     } else {
@@ -54,7 +56,8 @@ __device__ __forceinline__ void stage(float* tile, const T* from, long long row_
         for (int element = threadIdx.x; element < ROWS * COLS; element += THREADS) {
             const int row = element / COLS;
             const int col = element % COLS;
-            tile[row * STRIDE + col] = row < rows ? to_float(from[row * row_stride + col * col_stride]) : 0.0f;
+            const bool exists = row < rows && (whole || col < cols);
+            tile[row * STRIDE + col] = exists ? to_float(from[row * row_stride + col * col_stride]) : 0.0f;
         }
     }
 }

@@ -25,8 +25,9 @@ struct TileCopier {
         return matrix + (first + row()) * tensor.stride[2] + threadIdx.x % COL_PASS * Tile::CHUNK_COLS;
     }
 
-    /// Starts to copy ROWS rows; `from` is this thread's `start`. Rows from `rows` on become 0, so that whatever lies in
-    /// memory beyond the matrix cannot leak into products. `vectors`: the tensor allows vectors of a chunk.
+    /// Starts to copy ROWS rows; `from` is this thread's `start`. Rows from `rows` on become 0, and columns that the matrix
+    /// does not have, so that whatever lies in memory beyond it cannot leak into products. `vectors`: the tensor allows
+    /// vectors of a chunk.
     template <int ROWS, class T>
     __device__ __forceinline__ void copy(unsigned char* tile, const T* from, const View<T, 4>& tensor, int rows,
                                          bool vectors) const
@@ -46,9 +47,16 @@ struct TileCopier {
             if (ROWS % ROW_PASS != 0 && r + row() >= ROWS) break;
 #pragma unroll
             for (int c = 0; c < Tile::CHUNKS; c += COL_PASS)
-                copy_async(tile + Tile::advance(offset, c) + Tile::bytes(r), from + c * Tile::CHUNK_COLS, r < rows);
+                copy_async(tile + Tile::advance(offset, c) + Tile::bytes(r), from + c * Tile::CHUNK_COLS,
+                           r < rows && has_chunk(c));
             from += ROW_PASS * row_stride;
         }
+    }
+
+    /// Whether the matrix has this thread's chunk of the pass that begins with chunk `c`.
+    static __device__ __forceinline__ bool has_chunk(int c)
+    {
+        return c + COL_PASS <= Tile::USED_CHUNKS || static_cast<int>(threadIdx.x % COL_PASS) + c < Tile::USED_CHUNKS;
     }
 
     template <int ROWS, class T>
@@ -60,12 +68,13 @@ struct TileCopier {
             const int r = i / Tile::COLS;
             const int col = i % Tile::COLS;
             T* const to = reinterpret_cast<T*>(tile + Tile::offset(r, col / Tile::CHUNK_COLS)) + col % Tile::CHUNK_COLS;
-            *to = r < rows ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
+            const bool exists = r < rows && (Tile::USED_COLS == Tile::COLS || col < Tile::USED_COLS);
+            *to = exists ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
         }
     }
 };
 
-/// Starts to copy ROWS rows of a head from row `first` on; rows from `rows` on become 0.
+/// Starts to copy ROWS rows of a head from row `first` on; what the matrix does not have becomes 0, as rows from `rows` on.
 template <int ROWS, class Tile, int THREADS, class T>
 __device__ __forceinline__ void copy_rows(const TileCopier<Tile, THREADS>& copier, unsigned char* tile,
                                           const View<T, 4>& tensor, int batch, int head, int first, int rows,
@@ -81,9 +90,9 @@ __device__ __forceinline__ void write_rows(T* to, const View<T, 4>& tensor, int 
 {
     const bool vectors = allows_vectors<8>(tensor);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {
-        const int row = i / Tile::CHUNKS;
-        const int chunk = i % Tile::CHUNKS;
+    for (int i = threadIdx.x; i < ROWS * Tile::USED_CHUNKS; i += THREADS) {
+        const int row = i / Tile::USED_CHUNKS;
+        const int chunk = i % Tile::USED_CHUNKS;
         if (row >= rows) break;
         const auto part = *reinterpret_cast<const Vector<T, 8>*>(tile + Tile::offset(row, chunk));
         T* const result = to + row * tensor.stride[2] + chunk * 8 * tensor.stride[3];

@@ -19,7 +19,7 @@ __host__ __device__ constexpr int nth_piece(int n)
 template <class Tile, int M, bool IN_REGISTERS>
 struct OwnRows {
     SharedAddress row;  // of this lane, for ldmatrix
-    uint32_t kept[IN_REGISTERS ? Tile::CHUNKS / 2 : 1][M][4];
+    uint32_t kept[IN_REGISTERS ? Tile::USED_PAIRS : 1][M][4];
 
     __device__ __forceinline__ explicit OwnRows(SharedAddress lane_row) : row(lane_row) {}
 
@@ -28,7 +28,7 @@ struct OwnRows {
     {
         if constexpr (IN_REGISTERS) {
 #pragma unroll
-            for (int step = 0; step < Tile::CHUNKS / 2; ++step) read(kept[step], step);
+            for (int step = 0; step < Tile::USED_PAIRS; ++step) read(kept[step], step);
         }
     }
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void multiply_over_head(float (&acc)[M][N][4], const 
 #pragma unroll
             for (int e = 0; e < 4; ++e) acc[m][n][e] = 0.0f;
 #pragma unroll
-    for (int step = 0; step < Tile::CHUNKS / 2; ++step) {
+    for (int step = 0; step < Tile::USED_PAIRS; ++step) {
         uint32_t fresh[M][4];
         if constexpr (!IN_REGISTERS) own.read(fresh, step);
         const auto& a = IN_REGISTERS ? own.kept[IN_REGISTERS ? step : 0] : fresh;

@@ -69,6 +69,7 @@ __device__ __forceinline__ void multiply_head_tf32(float (&acc)[M][N][4], Shared
     for (int group = 0; group < Tile::CHUNKS; group += 8)
 #pragma unroll
         for (int chunk = group; chunk < group + 8; chunk += 2) {
+            if (Tile::USED_CHUNKS < Tile::CHUNKS && chunk >= Tile::USED_CHUNKS) break;
             SplitA a[M];
 #pragma unroll
             for (int m = 0; m < M; ++m) {
@@ -160,9 +161,9 @@ __device__ __forceinline__ void multiply_rows_tf32(float (&gradients)[D][2 * M][
     }
 }
 
-/// Writes factor * x, a warp's gradients, as the first `rows` rows of a matrix. Returns whether what this thread wrote is
-/// finite: 0 times it is 0.
-template <int D, int R>
+/// Writes factor * x, a warp's gradients, as the first `rows` rows of a matrix of HS columns. Returns whether what this
+/// thread wrote is finite: 0 times it is 0.
+template <int HS, int D, int R>
 __device__ __forceinline__ bool write_transposed_rows(float* to, const View<float, 4>& tensor, int rows,
                                                const float (&x)[D][R][4], float factor)
 {
@@ -177,8 +178,10 @@ __device__ __forceinline__ bool write_transposed_rows(float* to, const View<floa
             if (row >= rows) continue;
 #pragma unroll
             for (int d = 0; d < D; ++d) {
+                const int col = 16 * d + lane / 4 * 2;
+                if (HS < 16 * D && col >= HS) continue;
                 const float part[2] = {x[d][r][odd] * factor, x[d][r][2 + odd] * factor};
-                store_row(to + row * tensor.stride[2], tensor.stride[3], 16 * d + lane / 4 * 2, part, vectors);
+                store_row(to + row * tensor.stride[2], tensor.stride[3], col, part, vectors);
                 zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
             }
         }

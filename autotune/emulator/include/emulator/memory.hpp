@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+#include <limits>
+#include <type_traits>
 
 #include "thread.hpp"
 
@@ -18,9 +20,16 @@ EMULATOR_LOAD(__ldlu)
 #undef EMULATOR_LOAD
 
 namespace emulator {
-// What a variable holds that was declared without a value: NaN, as a float of any kind (see `unset_variables`).
+// What a variable holds that was declared without a value: NaN, as a float of any kind (see `unset_variables`). What counts
+// with a sign is -1 or, in every second thread, the largest number: hardly any use takes both for something right.
 template <class T> inline __attribute__((always_inline)) void unset(T& variable) {
   __builtin_memset(static_cast<void*>(&variable), 0xff, sizeof variable);
+  using Element = std::remove_all_extents_t<T>;
+  if constexpr (std::is_integral_v<Element> && std::is_signed_v<Element>) {
+    if (self().index.x % 2 == 0) return;
+    for (size_t i = 0; i < sizeof variable / sizeof(Element); ++i)
+      reinterpret_cast<Element*>(&variable)[i] = std::numeric_limits<Element>::max();
+  }
 }
 template <class T> struct Same { using type = T; };  // a parameter of this type takes no part in deduction
 }

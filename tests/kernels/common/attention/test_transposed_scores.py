@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from autotune.compilers.cache import BuildCache
@@ -44,8 +43,7 @@ extern "C" __global__ void test(float* s, const float* dp, const float* origins,
 """
 
 
-@pytest.fixture(scope="module")
-def run(cache: BuildCache) -> dict[str, NDArray[Any]]:
+def computed(cache: BuildCache) -> dict[str, NDArray[Any]]:
     random = np.random.default_rng(3)
     s, dp = (random.standard_normal((KEYS, QUERIES)).astype(np.float32) for _ in range(2))
     origins, deltas = (random.standard_normal(QUERIES).astype(np.float32) for _ in range(2))
@@ -57,13 +55,11 @@ def run(cache: BuildCache) -> dict[str, NDArray[Any]]:
     return {"p": got["s"], "ds": got["ds"], "weights": weights, "gradients": weights * (dp - deltas), "seen": seen}
 
 
-def test_weights(run: dict[str, NDArray[Any]]) -> None:
+def test_weights_and_gradients_of_transposed_scores(cache: BuildCache) -> None:
+    run = computed(cache)
     assert run["seen"].any()
     np.testing.assert_allclose(run["p"], run["weights"], rtol=6e-4)
     np.testing.assert_array_equal(run["p"][~run["seen"]], 0)
     np.testing.assert_array_equal(run["p"][:, 5], 0)
-
-
-def test_gradients(run: dict[str, NDArray[Any]]) -> None:
     np.testing.assert_allclose(run["ds"], run["gradients"], rtol=1.2e-3, atol=1e-6)
     np.testing.assert_array_equal(run["ds"][~run["seen"]], 0)

@@ -7,13 +7,16 @@ from autotune.compilers.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
 
 
-@pytest.mark.parametrize(("cols", "swizzled", "threads"), [(64, True, 128), (96, True, 64), (256, False, 32)])
-def test_tile_copier(cols: int, swizzled: bool, threads: int, cache: BuildCache) -> None:
-    """Rows 5 to 53 of a matrix of 40 rows, by chunks and by elements: zeros beyond, whatever lies there."""
+@pytest.mark.parametrize(
+    ("cols", "used", "swizzled", "threads"),
+    [(64, 64, True, 128), (96, 96, True, 64), (96, 72, True, 64), (256, 200, False, 32), (32, 8, True, 128)],
+)
+def test_tile_copier(cols: int, used: int, swizzled: bool, threads: int, cache: BuildCache) -> None:
+    """Rows 5 to 53 of a matrix of 40 rows, `used` columns, by chunks or elements: zeros beyond, whatever is there."""
     kernel = SmallKernel(
         """
         #include "common/tile/tile_copy.cuh"
-        using Tile = SharedTile<COLS, SWIZZLED>;
+        using Tile = SharedTile<COLS, SWIZZLED, 2, USED>;
         extern "C" __global__ void test(const __half* matrix, const __half* strided, __half* seen)
         {
             extern __shared__ __align__(128) unsigned char smem[];
@@ -33,6 +36,7 @@ def test_tile_copier(cols: int, swizzled: bool, threads: int, cache: BuildCache)
             }
         }
         """.replace("COLS", str(cols))
+        .replace("USED", str(used))
         .replace("SWIZZLED", str(swizzled).lower())
         .replace("THREADS", str(threads)),
         cache,
@@ -40,11 +44,12 @@ def test_tile_copier(cols: int, swizzled: bool, threads: int, cache: BuildCache)
         smem=48 * (2 * cols + 16),
     )
     matrix = np.random.default_rng(3).standard_normal((64, cols)).astype(np.float16)
-    matrix[40:] = np.nan
+    matrix[40:] = matrix[:, used:] = np.nan
     strided = np.full((64, cols, 2), np.nan, np.float16)
     strided[..., 0] = matrix
     seen = kernel(matrix=matrix, strided=strided, seen=np.full((2, 48, cols), -1, np.float16))["seen"]
-    expected = np.concatenate([matrix[5:40], np.zeros((13, cols), np.float16)])
+    expected = np.zeros((48, cols), np.float16)
+    expected[:35, :used] = matrix[5:40, :used]
     np.testing.assert_array_equal(seen[0], expected)
     np.testing.assert_array_equal(seen[1], expected)
 

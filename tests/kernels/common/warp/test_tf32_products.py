@@ -29,7 +29,7 @@ extern "C" __global__ void test(const float* own, const float* tile, float* scor
     TransposedGradients<64, 2> sums = {};
     multiply_rows_tf32(sums, s, rows, ColumnPairs<Tile>::in_order());
     const View<float, 4> to = {gradients, {0, 0, 64, 1}};
-    finite[threadIdx.x] = write_transposed_rows(gradients, to, 30, sums, 2.0f);
+    finite[threadIdx.x] = write_transposed_rows<Tile::COLS>(gradients, to, 30, sums, 2.0f);
 }
 """
 

@@ -1,0 +1,1 @@
+"""A database as one page to look at: what `autotune report` writes."""
