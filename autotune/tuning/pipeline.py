@@ -37,7 +37,7 @@ from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
-from autotune.tuning.room import KEPT, Spent, enough_under_way
+from autotune.tuning.room import Spent, enough_under_way, enough_waiting
 
 RETIME_ROUNDS = 3
 
@@ -88,10 +88,12 @@ class Pipeline:
     def capacity(self) -> int:
         """As many as keep the device busy: what is asked later is asked knowing more."""
         with self._lock:
-            return enough_under_way(
-                self._pool.jobs, Spent(self._build_seconds, self._built_candidates),
-                Spent(self._lane.busy_seconds, self._judged_candidates),
-            )  # fmt: skip
+            return enough_under_way(self._pool.jobs, *self._spent())
+
+    def _spent(self) -> tuple[Spent, Spent]:
+        """On builds and on the device."""
+        building = Spent(self._build_seconds, self._built_candidates)
+        return building, Spent(self._lane.busy_seconds, self._judged_candidates)
 
     def submit(self, candidate: Candidate) -> None:
         """Render and begin to build.
@@ -121,15 +123,17 @@ class Pipeline:
         return finished
 
     def reconsider(self, order: Order) -> Sequence[Candidate]:
-        """The most promising of what waits for the device first; but for a few, the least promising are forgotten."""
+        """What waits for the device, the most promising first; what is more than it needs is forgotten."""
         ready = self._lane.queue()
         ordered = order(ready) if len(ready) > 1 else None
         if ordered is None:
             return []
         self._lane.prefer(ordered)
         with self._lock:
+            kept = enough_waiting(*self._spent())
             alone = {run.first.source.candidate for run in self._runs.values() if not run.shared}
-            gone = [c for c in ordered[KEPT:] if c in alone and self._lane.forget(c)]
+            surplus = () if kept is None else ordered[kept:]
+            gone = [candidate for candidate in surplus if candidate in alone and self._lane.forget(candidate)]
             self._built_candidates += len(gone)
         self._submitted.difference_update(gone)
         return gone

@@ -39,7 +39,7 @@ class Player:
 
     `capacity` candidates are under way at a time, each built on a core of its own, which takes `build` times as long as
     the device takes for a measurement. As the pipeline does, it measures the most promising of what is built, and drops
-    the rest but for a few.
+    what the device will not need until more is built.
     """
 
     device: ReplayDevice
@@ -66,7 +66,8 @@ class Player:
         ordered = order(ready) if len(ready) > 1 else None
         if ordered is None:
             return []
-        kept, gone = ordered[:KEPT], ordered[KEPT:]
+        enough = max(KEPT, math.ceil(self.build))
+        kept, gone = ordered[:enough], ordered[enough:]
         rest = {candidate: at for candidate, at in self._waiting.items() if candidate not in ordered}
         self._waiting = {candidate: self._waiting[candidate] for candidate in kept} | rest
         return gone

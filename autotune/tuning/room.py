@@ -10,7 +10,7 @@ KNOWN = 8
 """Candidates after which it is."""
 
 KEPT = 4
-"""Built candidates that wait for the device at most, once it is known which of them are promising."""
+"""Least number of built candidates that may wait for the device."""
 
 _MARGIN = 1.75  # builds, and times on the device, differ from one candidate to the next
 
@@ -37,3 +37,13 @@ def enough_under_way(jobs: int, building: Spent, device: Spent) -> int:
     if building.candidates < KNOWN or device.candidates < KNOWN or device.seconds <= 0.0:
         return min(most, AT_FIRST)
     return min(most, math.ceil(_MARGIN * building.each / device.each) + max(3, jobs // 8))
+
+
+def enough_waiting(building: Spent, device: Spent) -> int | None:
+    """How many built candidates to keep for the device, so that it is busy until one that is asked now is built.
+
+    None as long as nobody knows how long that is.
+    """
+    if building.candidates < KNOWN or device.candidates < KNOWN or device.seconds <= 0.0:
+        return None
+    return max(KEPT, math.ceil(building.each / device.each))

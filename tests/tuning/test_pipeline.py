@@ -294,8 +294,9 @@ def wait_for_the_device(pipeline: Pipeline, worker: Worker, *built: str, waiting
 
 
 def test_the_most_promising_of_what_is_built_is_measured_first_and_the_rest_dropped(
-    pipeline: Pipeline, worker: Worker
+    pipeline: Pipeline, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "enough_waiting", lambda building, device: KEPT)
     built = "fedcba"[: KEPT + 2]
     wait_for_the_device(pipeline, worker, *built, waiting=len(built))
     assert pipeline.reconsider(lambda ready: None) == []
@@ -310,7 +311,10 @@ def test_the_most_promising_of_what_is_built_is_measured_first_and_the_rest_drop
     assert names(finished(pipeline, 1)) == ["f"]
 
 
-def test_what_others_wait_for_is_not_dropped(pipeline: Pipeline, worker: Worker) -> None:
+def test_what_others_wait_for_is_not_dropped(
+    pipeline: Pipeline, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "enough_waiting", lambda building, device: KEPT)
     wait_for_the_device(pipeline, worker, *"abcd"[:KEPT], "s1", waiting=KEPT + 1)
     submit(pipeline, "s2")  # the same binary
     while pipeline.load().building:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.tuning.room import Spent, enough_under_way
+from autotune.tuning.room import KEPT, Spent, enough_under_way, enough_waiting
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,10 @@ def test_by_how_long_builds_and_the_device_take(jobs: int, build_s: float, devic
 )
 def test_before_that_is_known(jobs: int, enough: int, known: tuple[Spent, Spent]) -> None:
     assert enough_under_way(jobs, *known) == enough
+
+
+def test_what_waits_lasts_until_more_is_built() -> None:
+    assert enough_waiting(Spent(30.0, 10), Spent(4.0, 20)) == 15
+    assert enough_waiting(Spent(1.0, 10), Spent(4.0, 20)) == KEPT
+    assert enough_waiting(Spent(30.0, 7), Spent(4.0, 20)) is None
+    assert enough_waiting(Spent(30.0, 10), Spent(4.0, 7)) is None
