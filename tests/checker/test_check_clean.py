@@ -118,6 +118,12 @@ extern "C" __global__ void halves_of_a_word(const float* x, float* y, unsigned* 
     __syncthreads();
     y[threadIdx.x] = tile[63 - threadIdx.x];
 }
+extern "C" __global__ void blocks_share_words(const float* x, float* y, unsigned* done, int n)
+{
+    volatile unsigned short* const own = reinterpret_cast<unsigned short*>(y) + blockIdx.x;
+    *own = 1;
+    if (*own == 1) *own = 2;
+}
 extern "C" __global__ void partial_block(const float* x, float* y, unsigned* done, int n)
 {
     float sum = x[threadIdx.x];
@@ -145,6 +151,7 @@ def found(kernel: str, block: int = 64, grid: int = 1, smem: int = 0, **more: An
         ("double_buffered", {"block": 32, "smem": 1024}),
         ("whole_warps_leave", {}),
         ("halves_of_a_word", {}),
+        ("blocks_share_words", {"block": 1, "grid": 8}),
         ("partial_block", {"block": 50}),
     ],
 )

@@ -57,7 +57,7 @@ FIELDS = (
     (["--op", "sideways"], 2, "unknown op 'sideways'; known: forward, backward"),
     (["--T", "0"], 2, "T=0 must be at least 1"),
     (["--T", "many"], 2, "T='many' is not a whole number"),
-    (["--HS", "7"], 3, "HS % 8 == 0"),
+    (["--HS", "600"], 3, "HS <= 512"),
     (["--HS", "4096"], 3, "HS <="),
     (["--NH", "12", "--NH-kv", "5"], 2, "NH=12 is not divisible by NH_kv=5"),
     (["--dtype", "fp8"], 2, "dtype='fp8' is not one of fp16, bf16, fp32"),

@@ -59,7 +59,7 @@ void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t 
   if (cell.launch != static_cast<uint16_t>(launch_ + 1)) {
     cell.launch = static_cast<uint16_t>(launch_ + 1);
     cell.write.block = cell.read.block = 0;
-    cell.by_writer = cell.by_readers = cell.many_blocks = 0;
+    cell.by_writer = cell.by_readers = 0;
   }
   bool reads = is_read(touch.access) || touch.access == Access::atomic;
   if (reads && (cell.written & mask) != mask) report(not_written, touch, index, offset);
@@ -76,9 +76,11 @@ void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t 
     conflict(cell.read, cell.reader, false);
   Visit now{me, order_.epoch(), order_.clock(touch.thread), touch.pc};
   if (is_read(touch.access)) {
-    // A reader from another block is kept: it conflicts with whatever this block writes.
-    if (cell.read.block == 0 || cell.read.block == me) cell.read = now, cell.reader = static_cast<uint16_t>(touch.thread);
-    cell.by_readers |= mask;
+    // A reader from another block is kept: it conflicts with whatever this block writes of the bytes that it has read.
+    if (cell.read.block == 0 || cell.read.block == me) {
+      cell.read = now, cell.reader = static_cast<uint16_t>(touch.thread);
+      cell.by_readers |= mask;
+    }
     return;
   }
   bool goes_on = cell.write.block == me && cell.writer == touch.thread && cell.write.pc == touch.pc;

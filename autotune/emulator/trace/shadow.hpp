@@ -71,9 +71,8 @@ struct GlobalCell {
   uint16_t launch;  // of the visits below
   uint8_t written;
   uint8_t by_writer, by_readers;
-  uint8_t atomic;       // whether the last write was
-  uint8_t many_blocks;  // more than one block has read
-  uint8_t unused;
+  uint8_t atomic;  // whether the last write was
+  uint16_t unused;
   uint16_t writer, reader;
   Visit write, read;
 };
