@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
-from autotune.tuning.process import Process, Rows, one_hot
+from autotune.tuning.gaussian import Process, Rows, one_hot
 
 EQUAL = 0.5
 """Weight of a member's own value in a density; the rest is spread over all values of the parameter."""

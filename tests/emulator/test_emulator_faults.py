@@ -51,6 +51,13 @@ extern "C" __global__ void others_stop(int* x)
     volatile int* const wait = x;
     while (*wait == 0) __nanosleep(100);
 }
+extern "C" __global__ void takes_two_turns(int* x, int turns)
+{
+    if (threadIdx.x >= 32)
+        emulator::named_barrier(1, 64);
+    else
+        for (int i = 0; i < turns; ++i) emulator::arrive_at_barrier(1, 64, EMULATOR_HERE);
+}
 extern "C" __global__ void good(int* x) { x[threadIdx.x] = threadIdx.x; __syncthreads(); }
 """
 
@@ -67,6 +74,13 @@ def failure(device: CpuDevice, kernel: str, *args: object, **launch: object) -> 
     out = run(CODE, "good", {"x": ints(64)}, block=(64, 1, 1), device=device)["x"]
     np.testing.assert_array_equal(out, np.arange(64))
     return str(caught.value)
+
+
+def test_a_thread_arrives_once_a_phase(device: CpuDevice) -> None:
+    """Its second arrival would stand for another thread's, which nobody waits for then."""
+    run(CODE, "takes_two_turns", {"x": ints(1)}, 1, block=(64, 1, 1), device=device)
+    said = failure(device, "takes_two_turns", {"x": ints(1)}, 2, block=(64, 1, 1))
+    assert "a thread arrives at barrier 1 twice in one phase" in said
 
 
 @pytest.mark.parametrize("size", [1024, 1000, 33])

@@ -1,6 +1,8 @@
 // A block's threads as fibers: who runs next, barriers, warp operations, and how a deadlock is told.
 #include <string.h>
 
+#include <algorithm>
+
 #include "emulator/barrier.hpp"
 #include "emulator/warp.hpp"
 #include "hooks.hpp"
@@ -79,9 +81,18 @@ void count_arrival(Block& block, Barrier& barrier, unsigned threads, int predica
     barrier.expected = threads;
     barrier.count = barrier.any = 0;
     barrier.all = 1;
+    if (threads) std::fill_n(barrier.lanes, block.warps_total, 0u);
   } else if (barrier.expected != threads) {
     fail("a barrier is called for %u threads at %s:%d but was begun for %u", threads, place.file, place.line,
          barrier.expected);
+  }
+  if (threads) {  // a second arrival stands for a thread that is still missing: the others go on without it
+    const Thread& thread = self();
+    uint32_t& lanes = barrier.lanes[thread.warp - block.warps];
+    if (lanes >> thread.lane & 1)
+      fail("a thread arrives at barrier %u twice in one phase, at %s:%d", static_cast<unsigned>(&barrier - block.barriers),
+           place.file, place.line);
+    lanes |= 1u << thread.lane;
   }
   ++barrier.arrived;
   barrier.count += predicate != 0;

@@ -100,6 +100,7 @@ struct Barrier {
   unsigned expected;  // threads; 0: every thread that has not exited
   int count, all, any;
   int last_count, last_all, last_any;  // of the last completed phase
+  uint32_t lanes[32];  // of each warp: who has arrived in this phase, where `expected` is given
 };
 
 // Combines what the lanes of a warp operation brought: `items[lane]` points at what a lane brought, for lanes in `lanes`.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune.tuning.process import Process, log_improvement, one_hot
+from autotune.tuning.gaussian import Process, log_improvement, one_hot
 
 CARDS = np.array([4, 5, 3])
 
