@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autotune.bench.contender import OURS
-from autotune.bench.measured import TOLERANCE
+from autotune.bench.measured import tolerance_of
 from benchmarks.rows import Row, default_rows, peer_rows, source_of_recorded
 
 PEERS = {"flash": "flash2", "cudnn": "cuDNN", "flash4": "flash4", "efficient": "efficient", "math": "math"}
@@ -56,7 +56,7 @@ def passes(record: Mapping[str, Any], targets: Mapping[str, float]) -> bool:
 def agrees(record: Mapping[str, Any]) -> bool:
     """Whether our outputs are a peer's, up to rounding: ||ours - peer|| / ||peer||."""
     difference, dtype = record.get("difference"), record["problem"]["dtype"]
-    return difference is not None and difference <= TOLERANCE[dtype]
+    return difference is not None and difference <= tolerance_of(dtype)
 
 
 def table(records: Sequence[Mapping[str, Any]], targets: Mapping[str, float]) -> str:

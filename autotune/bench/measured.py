@@ -9,11 +9,9 @@ from typing import Any
 
 from autotune.bench.contender import OURS
 from autotune.bench.rounds import Timed
+from autotune.core.dtypes import epsilon
 from autotune.core.problem import Problem
 from autotune.ops.registry import get_op
-
-TOLERANCE = {"fp16": 5e-3, "bf16": 4e-2, "fp32": 1e-4}
-"""Relative error of an output, ||got - exact|| / ||exact||, beyond which it is wrong: more than rounding does."""
 
 
 class Became(StrEnum):
@@ -148,17 +146,21 @@ class Row:
         }  # fmt: skip
 
 
+def tolerance_of(dtype: str) -> float:
+    """Allowed ||got - exact|| / ||exact||: five of the dtype's epsilons, in fp32 what products of tf32 parts need."""
+    return max(5.12 * epsilon(dtype), 1e-4)
+
+
 def complaint(errors: Mapping[str, Error], dtype: str) -> str | None:
     """Why outputs with these errors are wrong; None where they are right. NaN is never right, nor is no output."""
     if not errors:
         return "it gave no output"
+    allowed = tolerance_of(dtype)
     for name, error in errors.items():
         if not (math.isfinite(error.largest) and math.isfinite(error.relative)):
             return f"{name} has elements that are NaN or infinite"
-        if not error.relative <= TOLERANCE[dtype]:
-            return (
-                f"{name} is off by {error.relative:.2g} (||got - exact|| / ||exact||); {TOLERANCE[dtype]:g} is allowed"
-            )
+        if not error.relative <= allowed:
+            return f"{name} is off by {error.relative:.2g} (||got - exact|| / ||exact||); {allowed:g} is allowed"
     return None
 
 

@@ -134,16 +134,18 @@ def _tune(problems: "Sequence[Problem]", lab: "TorchLab", db: str | None, *, ful
     from autotune.answers.tuned import found_or_tuned
     from autotune.bench.ours import look_up
     from autotune.core.errors import NoFeasibleConfiguration
+    from autotune.gpus.identity import DeviceName
     from autotune.report.progress import ProgressDisplay
 
+    device = str(DeviceName("cuda", index=lab.index))
     look = look_up(lab.spec, db, full_precision=full_precision)
     with ProgressDisplay() as display:
         for problem in problems:
             fields: dict[str, Any] = problem.fields
             try:
                 found_or_tuned(
-                    partial(look, problem), "quick", op=problem.op, device=f"cuda:{lab.index}", db=db,
-                    full_precision=full_precision, progress=display, **fields,
+                    partial(look, problem), "quick", op=problem.op, device=device, db=db, full_precision=full_precision,
+                    progress=display, **fields,
                 )  # fmt: skip
             except NoFeasibleConfiguration as error:
                 say_aside(f"{problem}: {error}")

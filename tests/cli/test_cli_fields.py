@@ -78,7 +78,7 @@ def test_a_matrix_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     found = best([*words, "--mask", "a_lower", "--alpha", "0.5"], tmp_path, capsys)
     expected = {"B": 1, "NH": 12, "M": 512, "N": 256, "K": 64, "layout": "tn", "mask": "a_lower", "alpha": 0.5}
     assert expected.items() <= found["problem"].items()
-    assert found["answer"] == "default"
+    assert found["answer"] == "start"
 
 
 def test_a_softmax(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,12 +47,12 @@ def test_the_default_spills_nowhere(arch: str, HS: int, cache: BuildCache) -> No
 def test_one_query_with_packed_heads_and_split_keys(tmp_path: Path, cache: BuildCache) -> None:
     problem, spec = FORWARD.problem(B=1, NH=16, NH_kv=2, T=1, T_kv=8192, HS=128, dtype="fp16"), gpu("h200")
     config = Space(FAMILY, problem, spec).default()
-    assert (config["PACK_HEADS"], config["SPLIT"], config["BLOCK_M"]) == (True, 32, 16)
+    assert (config["PACK_HEADS"], config["SPLIT"], config["BLOCK_M"]) == (True, 128, 16)
     source = render(FAMILY, problem, config, spec)
     assert compile_strictly(source, spec.arch, tmp_path) == ""
     assert spilled(source, spec.arch, cache) == (0, 0)
     attend, combine = source.plan.launches
-    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 32, 1), (32, 1, 1), (16, 1, 1), (32, 4, 1))
+    assert (attend.grid, attend.block, combine.grid, combine.block) == ((2, 128, 1), (32, 1, 1), (16, 1, 1), (32, 4, 1))
 
 
 def spilled(source: KernelSource, arch: str, cache: BuildCache) -> tuple[int, int]:

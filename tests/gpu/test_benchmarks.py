@@ -29,7 +29,7 @@ def lab() -> Any:
 @pytest.mark.parametrize("op", ["forward", "backward"])
 def test_a_row_against_peers(op: str, dtype: str, lab: Any, tmp_path: Path) -> None:
     from autotune.bench.contender import OURS
-    from autotune.bench.measured import TOLERANCE
+    from autotune.bench.measured import tolerance_of
     from benchmarks.against_peers import ROUNDS, compare
 
     record = compare(lab, problem(op, dtype), str(tmp_path / "none.db"))
@@ -37,7 +37,7 @@ def test_a_row_against_peers(op: str, dtype: str, lab: Any, tmp_path: Path) -> N
     assert record["ms"].keys() >= {OURS, *expected}, record["refused"]
     assert all(ms > 0 for ms in record["ms"].values())
     assert len(record["rounds"][OURS]) == ROUNDS
-    assert 0 < record["difference"] <= TOLERANCE[dtype]
+    assert 0 < record["difference"] <= tolerance_of(dtype)
 
 
 @pytest.mark.parametrize("layout", ["bhtd", "packed"])

@@ -22,8 +22,8 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.tuning.encoding import Tree
-from autotune.tuning.joint_space import Families, Family, Seen
 from autotune.tuning.gaussian import Rows, log_improvement
+from autotune.tuning.joint_space import Families, Family, Seen
 from autotune.tuning.strategy import Strategy
 from autotune.tuning.study import WITHDRAWN, OptunaStrategy, accept_experiments
 from autotune.tuning.tried import EQUAL, Branch, Tried

@@ -16,13 +16,14 @@ __device__ __forceinline__ bool combine_parts(const float* parts, const float* p
                                               int b, int h, int t)
 {
     constexpr int ACROSS = HS / 4;
+    constexpr int AT_ONCE = SPLIT > 64 ? 32 : SPLIT;  // parts whose sums are in registers: all, as long as they fit
     __shared__ __align__(16) float sums[LANES][HS];
 
     float highest = minus_infinity();
-#pragma unroll
+#pragma unroll AT_ONCE
     for (int split = 0; split < SPLIT; ++split) highest = fmaxf(highest, part_lse[split]);
     float sum = 0.0f;
-#pragma unroll
+#pragma unroll AT_ONCE
     for (int split = 0; split < SPLIT; ++split) sum += exp2_fast((part_lse[split] - highest) * LOG2_E);
     const bool sees_keys = highest > minus_infinity();
     const float total = sees_keys ? highest + log2f(sum) * LN_2 : minus_infinity();
