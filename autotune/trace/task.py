@@ -13,6 +13,7 @@ from autotune.core.values import Value
 from autotune.devices.twin import Placement, make_twin
 from autotune.emulator.building import build_emulator
 from autotune.families.op_ref import OpRef
+from autotune.families.reduced import executable
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.template import Template, load_template
@@ -68,7 +69,8 @@ def run_task(task: TraceTask, cache: BuildCache | None = None) -> Traced:
     """
     op = resolve(task.op)
     template = _template(task.template)
-    source = render(template, task.problem, dict(task.config), task.spec)
+    config = executable(template, task.problem, dict(task.config), task.spec)
+    source = render(template, task.problem, config, task.spec)
     builds = cache or BuildCache()
     with CompilesAs(template, source, task.spec):
         artifact = build_emulator(source, builds, traced=True, arch=task.spec.arch)

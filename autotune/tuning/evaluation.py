@@ -13,6 +13,7 @@ from autotune.core.problem import Problem
 from autotune.devices.messages import OpSource
 from autotune.estimate.fallback import estimate
 from autotune.families.op_ref import OpRef
+from autotune.families.reduced import executable
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.template import Template
@@ -76,8 +77,10 @@ class Task:
         return self.limit_s + (self.op.flops(self.executed) / EMULATED_RATE if self.emulated else 0.0)
 
     def render(self, candidate: Candidate, problem: Problem) -> KernelSource:
-        """The candidate's source for a problem."""
-        return render(self.templates[candidate.template], problem, candidate.config, self.identity.spec)
+        """The candidate's source for a problem; for one with too few heads as `executable` has it."""
+        template, spec = self.templates[candidate.template], self.identity.spec
+        config = candidate.config if problem == self.problem else executable(template, problem, candidate.config, spec)
+        return render(template, problem, config, spec)
 
     def least_ms(self, job: Job) -> float:
         """What a candidate takes at the least; 0 where that is not known.

@@ -1,0 +1,44 @@
+"""Kernels that take heads in groups, on problems with too few: what is executed, and that no verdict follows."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.core.outcome import Outcome
+from autotune.devices.factory import CpuOpener
+from autotune.families.reduced import executable
+from autotune.families.template import find_template
+from autotune.gpus.known import gpu
+from autotune.ops.registry import get_op
+from autotune.store import open_store
+from autotune.tuning.choose import choose_subject
+from autotune.tuning.events import silent
+from autotune.tuning.session import Options, search_one
+
+SPEC = gpu("h200")
+
+
+@pytest.mark.parametrize(("heads", "executed"), [(16, 1), (4, 1), (2, 2), (1, 1), (0, 0)])
+def test_groups_that_are_not_full_are_left_out(heads: int, executed: int) -> None:
+    family = find_template("backward", "flash_wgmma")
+    problem = get_op("backward").problem(B=2, NH=2, T=256, HS=64, dtype="fp16")
+    config = {**family.defaults, "HEADS_AT_ONCE": heads}
+    assert executable(family, problem, config, SPEC) == {**config, "HEADS_AT_ONCE": executed}
+
+
+def test_nothing_else_is_changed() -> None:
+    """What is ruled out for another reason is left as it is: another kernel would be executed."""
+    family = find_template("backward", "flash_wgmma")
+    problem = get_op("backward").problem(B=2, NH=2, T=256, HS=128, dtype="fp16")
+    config = {**family.defaults, "BLOCK_M": 128, "HEADS_AT_ONCE": 16}
+    assert executable(family, problem, config, SPEC) == config
+
+
+def test_a_search_without_a_gpu_finds_them_right(tmp_path: Path) -> None:
+    subject = choose_subject("backward", ["flash_wgmma"], None)
+    problem = subject.problem({"B": 4, "NH": 12, "T": 256, "HS": 64, "dtype": "fp16", "causal": False})
+    with open_store(tmp_path / "a.db") as store:
+        result = search_one(subject, problem, CpuOpener(SPEC, 2), Options(trials=1), store, silent)
+    assert result.outcomes == {Outcome.OK: 1}
+    assert result.best is not None
+    assert result.best.candidate.config["HEADS_AT_ONCE"] == 4
