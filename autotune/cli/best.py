@@ -26,10 +26,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option("--device", help="A GPU's name, cuda or cpu [default: the GPU present, else the target]."),
     ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at."),
-    ] = None,
+    template: options.TemplateOption = None,
     reference: Annotated[
         str | None, typer.Option("--reference", help="module:function, where the template declares its own op.")
     ] = None,

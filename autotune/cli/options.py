@@ -31,6 +31,12 @@ OpOption = Annotated[
         rich_help_panel=PROBLEM_PANEL,
     ),
 ]
+TemplateOption = Annotated[
+    str | None, typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at.")
+]
+ReferenceOption = Annotated[
+    str | None, typer.Option("--reference", help="Its op's reference, module:function, if it declares an op.")
+]
 FullPrecisionOption = Annotated[
     bool,
     typer.Option(

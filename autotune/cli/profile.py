@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.options import AskedFields, FullPrecisionOption, OpOption, problem_options
+from autotune.cli.options import (
+    AskedFields,
+    FullPrecisionOption,
+    OpOption,
+    ReferenceOption,
+    TemplateOption,
+    problem_options,
+)
 from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -27,13 +34,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     op: OpOption = None,
     *,
     asked: AskedFields,
-    template: Annotated[
-        str | None,
-        typer.Option("--template", help="A family of your own (.cu.j2), or the only shipped one to look at."),
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", help="Its op's reference, module:function, if it declares an op.")
-    ] = None,
+    template: TemplateOption = None,
+    reference: ReferenceOption = None,
     full_precision: FullPrecisionOption = False,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write or replace.")] = Path("profile.csv"),
     level: Annotated[

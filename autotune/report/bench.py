@@ -10,14 +10,13 @@ from autotune.core.problem import Problem
 from autotune.core.values import format_config
 from autotune.core.words import format_ms, plain
 from autotune.report.listing import differing
-from autotune.report.pictures import check_plot, save_plot
+from autotune.report.pictures import INK, MUTED, check_plot, dress_axes, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = ("#2a78d6", "#c2571a", "#1baf7a", "#8a4fbf", "#b5860b", "#52514e", "#d6457f", "#0f8a94")
 _MARKS = "osD^vPX*"
-_INK, _MUTED, _GRID = "#0b0b0b", "#52514e", "#e1e0d9"
 _PANEL, _HEIGHT = 5.6, 4.2  # inches
 _MOST_COLUMNS = 3
 
@@ -136,9 +135,9 @@ def draw(rows: Sequence[Row], title: str) -> "Figure":
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if handles:
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, labelcolor=_INK
+            handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK
         )
-    figure.suptitle(title, fontsize=10, color=_INK, x=0.01, ha="left")
+    figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
     return figure
 
 
@@ -165,15 +164,10 @@ def _dress(axes: Any, name: str, lengths: Sequence[int]) -> None:
     axes.set_xticks(lengths, [str(T) for T in lengths])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("T", color=_MUTED)
-    axes.set_ylabel("TFLOP/s", color=_MUTED)
-    axes.set_title(name, loc="left", fontsize=9, color=_INK)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=_MUTED, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_GRID)
+    axes.set_xlabel("T", color=MUTED)
+    axes.set_ylabel("TFLOP/s", color=MUTED)
+    axes.set_title(name, loc="left", fontsize=9, color=INK)
+    dress_axes(axes)
 
 
 def _cells(row: Row, entry: Entry) -> list[str]:

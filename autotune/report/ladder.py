@@ -9,13 +9,12 @@ from autotune.core.values import format_config
 from autotune.core.words import format_ms
 from autotune.ladder.climbed import Climb, Rung
 from autotune.ladder.versions import PUBLISHED_GPU
-from autotune.report.pictures import check_plot, save_plot
+from autotune.report.pictures import INK, MUTED, check_plot, dress_axes, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MEASURED, _PUBLISHED, _PEERS = "#2a78d6", "#1baf7a", "#c2571a"  # told apart by people who do not see red or green, too
-_INK, _MUTED, _GRID = "#0b0b0b", "#52514e", "#e1e0d9"
 
 
 def table_columns(climb: Climb) -> list[str]:
@@ -125,7 +124,7 @@ def draw(climb: Climb) -> "Figure":
         _line(axes, label, marker, colour, times)
     _dress(axes, climb, [*(rung.version.name for rung in timed), *(name for name, _ in peers)])
     if len(series) > 1:
-        axes.legend(frameon=False, labelcolor=_INK)
+        axes.legend(frameon=False, labelcolor=INK)
     return figure
 
 
@@ -151,9 +150,7 @@ def _line(axes: Any, label: str, marker: str, colour: str, times: list[float | N
     axes.plot(*zip(*points, strict=True), label=label, marker=marker, color=colour, markersize=8,
               linewidth=0 if colour == _PEERS else 2, markeredgecolor="white")  # fmt: skip
     for at, ms in points if colour != _PUBLISHED else ():
-        axes.annotate(
-            format_ms(ms), (at, ms), (0, -16), textcoords="offset points", ha="center", color=_INK, fontsize=9
-        )
+        axes.annotate(format_ms(ms), (at, ms), (0, -16), textcoords="offset points", ha="center", color=INK, fontsize=9)
 
 
 def _dress(axes: Any, climb: Climb, names: list[str]) -> None:
@@ -161,15 +158,10 @@ def _dress(axes: Any, climb: Climb, names: list[str]) -> None:
     axes.margins(x=0.06, y=0.14)
     axes.set_xticks(range(len(names)), names)
     kind = "estimated ms, not measured" if climb.estimated else "ms"
-    axes.set_ylabel(f"{kind} (log scale)", color=_MUTED)
+    axes.set_ylabel(f"{kind} (log scale)", color=MUTED)
     where = f"times estimated for {climb.spec.title}" if climb.estimated else f"measured on {climb.spec.title}"
-    axes.set_title(f"{climb.problem}\n{where}", loc="left", fontsize=10, color=_INK)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", colors=_MUTED, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_GRID)
+    axes.set_title(f"{climb.problem}\n{where}", loc="left", fontsize=10, color=INK)
+    dress_axes(axes)
 
 
 def _factor(factor: float | None) -> str:

@@ -1,13 +1,16 @@
 """Writing pictures, for every command with `--plot`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autotune.core.errors import UsageError
 from autotune.core.extras import install
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#0b0b0b", "#52514e", "#e1e0d9"
+"""Colours of what stands for itself, of axes and their names, and of lines behind."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -38,3 +41,13 @@ def save_plot(figure: "Figure", path: Path) -> None:
         figure.savefig(path, dpi=160)
     except OSError as error:
         raise UsageError(f"--plot {path}: {error}") from error
+
+
+def dress_axes(axes: Any) -> None:
+    """Lines across, behind what is drawn; no frame but the axis below, and no ticks."""
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", colors=MUTED, length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)

@@ -69,7 +69,12 @@ class Task:
     @property
     def executed(self) -> Problem:
         """The problem that is executed and verified."""
-        return self.op.emulated(self.problem) if self.emulated else self.problem
+        return self.reduced if self.emulated else self.problem
+
+    @property
+    def reduced(self) -> Problem:
+        """What the emulator executes for the problem, which may be far too long for it."""
+        return self.op.emulated(self.problem)
 
     @property
     def patience_s(self) -> float:

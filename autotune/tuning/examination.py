@@ -64,7 +64,7 @@ class Examiner:
         for build in self.expected:
             build.cancel()
         self.expected.clear()
-        problem = next(self._problems(candidate), self._reduced)
+        problem = next(self._problems(candidate), self._task.reduced)
         with suppress(TemplateError):
             source = self._task.render(candidate, problem)
             for request in (
@@ -85,7 +85,13 @@ class Examiner:
         problems = tuple(islice(self._problems(candidate), _PROBLEMS))
         if not problems:
             self.skipped = "no second problem is known that it computes"
-        examined = (self._task.op_source, candidate, problems or (self._reduced,), self._task.identity, self._task.seed)
+        examined = (
+            self._task.op_source,
+            candidate,
+            problems or (self._task.reduced,),
+            self._task.identity,
+            self._task.seed,
+        )
         if examined in _PASSED:
             return ""
         try:
@@ -106,17 +112,12 @@ class Examiner:
     def _examine(self, candidate: Candidate, problems: tuple[Problem, ...]) -> str:
         """Both parts at once, since each spends most of its time in a compiler."""
         with ThreadPoolExecutor(1) as beside:
-            checked = beside.submit(self._check, candidate, problems[0] if problems else self._reduced)
+            checked = beside.submit(self._check, candidate, problems[0] if problems else self._task.reduced)
             for place, problem in enumerate(problems):
                 wrong = self._verify(candidate, problem, place)
                 if wrong:
                     return f"{wrong} (on {problem})"
             return checked.result()
-
-    @property
-    def _reduced(self) -> Problem:
-        """What the emulator executes for the problem searched, which may be far too long for it."""
-        return self._task.op.emulated(self._task.problem)
 
     def _problems(self, candidate: Candidate) -> Iterator[Problem]:
         """Those that the family computes with this configuration."""
@@ -151,7 +152,7 @@ class Examiner:
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD) if problem != self._reduced else (None,):
+        for placement in (None, ODD) if problem != self._task.reduced else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
             except (TracerKilled, TracerTimeout):  # no verdict: its kernels ended where they were timed
