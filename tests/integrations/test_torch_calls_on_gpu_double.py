@@ -161,7 +161,7 @@ def test_pytorchs_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: py
         for _ in range(2):
             right = functional.scaled_dot_product_attention(*(tensor.double() for tensor in tensors), **options)
             torch.testing.assert_close(call(*tensors, **options).double(), right, atol=3e-2, rtol=0)
-    with pytest.raises(RuntimeError, match="heads|must match|broadcast|size"):
+    with pytest.raises(RuntimeError, match=r"heads|must match|broadcast|size"):
         call(q, *fewer)
     kept = len(torch_sdpa._KNOWN)
     assert kept == 7  # the mask of unequal lengths is aligned otherwise than kernels align it
