@@ -9,25 +9,25 @@
 
 #include "common/attention/accumulator_sums.cuh"
 #include "common/attention/exchange_ring.cuh"
+#include "common/ptx/opaque.cuh"
+#include "common/ptx/vector_add.cuh"
 #include "common/tile/rows.cuh"
 #include "common/types.cuh"
 
-/// What a block is to do with its share of a tile.
-struct Turn {
-    bool others_before, others_after;
-};
+/// What a block is to do with its share of a tile: whose shares come before, and after.
+enum Turn { ALONE = 0, OTHERS_BEFORE = 1, OTHERS_AFTER = 2 };
 
 /// Two turns under way: their mbarriers, and what each turn is. For SHARERS warps.
 template <int SHARERS>
 struct SumTurns {
-    static constexpr int BYTES = 96;
+    static constexpr int BYTES = 64;
     using Place = RingPlace<2>;
-    SharedAddress first;  // two of "called", of "added" and of "told", then 16 bytes for each turn
+    SharedAddress first;  // two of "called", of "added" and of "told", then a word for each turn
 
     __device__ __forceinline__ SharedAddress called(const Place& at) const { return first + 8 * at.stage; }
     __device__ __forceinline__ SharedAddress added(const Place& at) const { return first + 16 + 8 * at.stage; }
     __device__ __forceinline__ SharedAddress told(const Place& at) const { return first + 32 + 8 * at.stage; }
-    __device__ __forceinline__ SharedAddress note(const Place& at) const { return first + 48 + 16 * at.stage; }
+    __device__ __forceinline__ SharedAddress note(const Place& at) const { return first + 48 + 4 * at.stage; }
 
     /// One thread, before the block's barrier.
     __device__ __forceinline__ void init() const
@@ -51,8 +51,7 @@ struct SumTurns {
             if (needed > 0) there = atomicAdd(counters + 1, 0);
             __threadfence();
         } while (there < needed);
-        const uint32_t turn[4] = {before > 0, !last};
-        store_shared(note(at), turn);
+        store_shared_word(note(at), (before > 0 ? OTHERS_BEFORE : 0) | (last ? 0 : OTHERS_AFTER));
         mbarrier_arrive(called(at));
         at.advance();
     }
@@ -68,37 +67,37 @@ struct SumTurns {
     }
 
     /// A warp that has a share waits for its block's turn.
-    __device__ __forceinline__ Turn wait(const Place& at) const
+    __device__ __forceinline__ uint32_t wait(const Place& at) const
     {
         mbarrier_wait(called(at), at.parity);
-        uint32_t turn[4];
-        load_shared(turn, note(at));
-        return {turn[0] != 0, turn[1] != 0};
+        return load_shared_word(note(at));
     }
 
     /// The warp has added its share.
     __device__ __forceinline__ void end(const Place& at) const
     {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(added(at));
+        if (opaque_thread() % 32 == 0) mbarrier_arrive(added(at));
     }
 };
 
-/// A thread's accumulators of a warp group: stored, added, or made the whole sum, whose turn says what. `Sums`:
-/// AccumulatorSums; `part`: of them.
-template <class Sums, int REGISTERS>
-__device__ __forceinline__ void take_turn(const Turn& turn, float* part, float (&x)[REGISTERS])
+/// A thread's accumulators of a warp group: stored, added, or made the whole sum, as the turn says. `part`:
+/// of AccumulatorSums.
+template <int REGISTERS>
+__device__ __forceinline__ void take_turn(uint32_t turn, float* part, float (&x)[REGISTERS])
 {
-    float4* const own = reinterpret_cast<float4*>(part) + threadIdx.x % 128;
-    if (turn.others_after) {
-        if (turn.others_before) {
-            Sums::add(part, x);
+    float4* const own = reinterpret_cast<float4*>(part) + opaque_thread() % 128;
+    if (turn & OTHERS_AFTER) {
+        if (turn & OTHERS_BEFORE) {
+#pragma unroll
+            for (int c = 0; c < REGISTERS / 4; ++c)
+                add_four(own + 128 * c, x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]);
         } else {
 #pragma unroll
             for (int c = 0; c < REGISTERS / 4; ++c)
                 own[128 * c] = make_float4(x[4 * c], x[4 * c + 1], x[4 * c + 2], x[4 * c + 3]);
         }
-    } else if (turn.others_before) {
+    } else if (turn & OTHERS_BEFORE) {
 #pragma unroll
         for (int c = 0; c < REGISTERS / 4; ++c) {
             const float4 there = __ldcg(own + 128 * c);
@@ -119,9 +118,10 @@ __device__ __forceinline__ void store_accumulators_marked(float (&x)[REGISTERS],
     float zero = 0.0f;
 #pragma unroll
     for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
-    if (__any_sync(0xffffffff, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
-    const bool vectors = allows_vectors<2>(to);
-    const int lane = threadIdx.x % 32, row = first.t + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    if (__any_sync(0xffffffff, zero != 0.0f) && opaque_thread() % 32 == 0) x[0] = not_a_number();
+    const int thread = opaque_thread();  // what follows is computed here: registers are dear where the caller's loop is
+    const int lane = thread % 32, row = first.t + thread % 128 / 32 * 16 + lane / 4;
+    const bool vectors = opaque(static_cast<int>(to.stride[3])) == 1 && allows_vectors<2>(to);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         if (row + 8 * half >= rows) continue;
