@@ -161,7 +161,7 @@ def function_name(op: Op) -> str:
 
 def _step(step: LaunchCode | ZeroCode, launcher: Launcher) -> dict[str, Any]:
     if isinstance(step, LaunchCode):
-        return {**vars(step)}
+        return {**vars(step), "attributes": step.attributes}
     nbytes = {scratch.name: scratch.nbytes for scratch in launcher.scratch}
     tensors = [_zeroed(parameter) for parameter in step.tensors]
     return {

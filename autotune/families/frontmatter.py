@@ -95,6 +95,7 @@ class LaunchSpec:
     args: tuple[str, ...]
     when: Expression | None
     cluster: tuple[Expression, ...] = ()
+    overlaps: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ class _Reader:
         return steps
 
     def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
-        only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
+        only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "overlaps", "zero"}, "launch")
         when = optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
@@ -329,7 +330,8 @@ class _Reader:
             raise TemplateError(f"{where}: grid, block and cluster have at most 3 axes")
         smem = expression(item.get("smem", "0"))
         args = tuple(map(str, items_of(item, "args", where)))
-        return LaunchSpec(identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
+        overlaps = optional(item.get("overlaps"))
+        return LaunchSpec(identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster, overlaps)
 
     def _tolerances(self) -> tuple[tuple[str, Tolerance], ...]:
         outputs = [tensor.name for tensor in self._tensors() if tensor.role != "input"]
