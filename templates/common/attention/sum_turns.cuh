@@ -1,10 +1,11 @@
-// Sums in device memory that nobody clears and no pass over them rounds: of the blocks that have a share of a tile, the first to
-// come stores its own, others add theirs, and the last one takes what is there and has the sum in its registers. Who comes when
-// two counters a tile tell, which begin at 0 (sm_90 and later, for mbarriers).
+// Sums in device memory that nobody clears, and that no pass of its own rounds: of the blocks that have a share of a tile,
+// the first to come stores its own, others add theirs, and the last one to come takes what is there and has the sum in its
+// registers. Which is which two counters a tile tell, which begin at 0 (sm_90 and later, for mbarriers).
 //
-// Two threads that are otherwise idle do what takes long: one calls out the turns in the block's order of tiles, one step ahead, and waits until the
-// turn has come; the other tells other blocks what this one has added. A block takes its turns in the order of its work and each
-// waits for earlier turns of the same tile alone, which blocks that run have taken: so none waits for ever.
+// Two threads that are otherwise idle do what takes long: one calls out the turns in the block's order of tiles, one step
+// ahead, and waits until a turn has come; the other tells other blocks what this one has added. A block takes its turns in
+// the order of its work, and each waits for earlier turns of the same tile alone, which blocks that run have taken: none
+// waits for ever.
 #pragma once
 
 #include "common/attention/accumulator_sums.cuh"
@@ -109,8 +110,8 @@ __device__ __forceinline__ void take_turn(uint32_t turn, float* part, float (&x)
     }
 }
 
-/// Scales, rounds and writes a warp group's accumulators, 64 rows of a tensor from `first` on and columns from `col` on of its HS. Where
-/// some of a warp are not finite, they are marked: a NaN in its first row and column.
+/// Scales, rounds and writes a warp group's accumulators: 64 rows of a tensor of `rows` from `first` on, columns from `col`
+/// on of its HS. Where some of a warp are not finite, they are marked: a NaN in its first row and column.
 template <int HS, class T, int REGISTERS>
 __device__ __forceinline__ void store_accumulators_marked(float (&x)[REGISTERS], float scale, const View<T, 4>& to,
                                                           const RowPlace& first, int rows, int col)
