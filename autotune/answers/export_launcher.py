@@ -319,7 +319,8 @@ class Launcher:
         front = self._template.front
         self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         reasons = [(supported.expr, f"the kernels need {supported.needed}") for supported in front.supports]
-        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
+        kept = [constraint for constraint in front.constraints if not constraint.search_only]
+        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in kept]
         for expression, why in reasons:
             value = self._cpp(expression)
             if isinstance(value, Code):

@@ -129,6 +129,7 @@ def launcher_context(launcher: Launcher, op: Op, problem: Problem, name: str) ->
     scalars = [f"float {name}" for name in launcher.scalars]
     return {
         "name": name,
+        "scope": "",
         "summary": f"{op.summary[:1].upper()}{op.summary[1:]}.",
         "scratches": launcher.scratch,
         "steps": [_step(step, launcher) for step in launcher.steps],

@@ -33,10 +33,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on a configuration or a problem, with the reason a user is shown; of some problems it is empty."""
+    """A condition on a configuration or a problem, with the reason a user is shown; of some problems it is empty.
+
+    `search_only`: kernels that do not keep it compute the same without use of it, so that no launcher refuses a shape.
+    """
 
     expr: Expression
     why: str
+    search_only: bool = False
 
     @property
     def needed(self) -> str:
@@ -283,10 +287,13 @@ class _Reader:
         return self._constraint(item) if isinstance(item, dict) else Constraint(expression(item), "")
 
     def _constraint(self, item: Any) -> Constraint:
-        only(item, {"expr", "why"}, "constraints")
+        only(item, {"expr", "why", "search_only"}, "constraints")
         if not item.get("why"):
             raise TemplateError(f"constraint {item.get('expr')!r} needs a 'why': the reason that a user is shown")
-        return Constraint(expression(item.get("expr")), str(item["why"]))
+        search_only = item.get("search_only", False)
+        if not isinstance(search_only, bool):
+            raise TemplateError(f"constraint {item.get('expr')!r}: search_only is true or false, got {search_only!r}")
+        return Constraint(expression(item.get("expr")), str(item["why"]), search_only)
 
     def _workspace(self, name: str, item: Any) -> Workspace:
         only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
