@@ -50,7 +50,11 @@ def test_the_second_kernel_overlaps(overlap: bool, cache: BuildCache) -> None:
     ("old", "new", "said"),
     [
         ('args   = ["x.view", "between"]', 'args = ["x.view", "between"]\noverlaps = "true"', "gather.*it is nothing"),
-        ('[[launch]]\nkernel   = "scatter"', '[[launch]]\nzero = "y"\n\n[[launch]]\nkernel = "scatter"', "clearing of y"),
+        (
+            '[[launch]]\nkernel   = "scatter"',
+            '[[launch]]\nzero = "y"\n\n[[launch]]\nkernel = "scatter"',
+            "clearing of y",
+        ),
     ],
     ids=["the first", "after clearing"],
 )
