@@ -102,7 +102,7 @@ def test_launches(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
 
 
 def test_launches_in_clusters(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
-    """Of several, the second one's blocks, and the fourth one's, which overlaps: attributes where the configuration says."""
+    """The second one's blocks; the fourth one overlaps the third: attributes where the configuration says."""
     launch = Launch("k", (4, 3, 2), (32, 1, 1), 2048, ARGS)
     plan = LaunchPlan(
         PLAN.buffers, (launch, replace(launch, cluster=(2, 3, 1)), launch, replace(launch, overlaps=True))

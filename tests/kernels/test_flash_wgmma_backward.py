@@ -114,7 +114,7 @@ def test_blocks_that_take_turns_at_dq(HS: int, changed: Config, judge: Judge) ->
 def test_turns_want_keys_for_every_query() -> None:
     problem = BACKWARD.problem(T=300, T_kv=200, HS=64, dtype="fp16", causal=True)
     why = Space(FAMILY, problem, SPEC).why_not({**FAMILY.defaults, **TURNS})
-    assert why is not None and "some block of keys has a share of each tile" in why
+    assert "some block of keys has a share of each tile" in str(why)
 
 
 def test_marks_of_two_groups_are_found(cache: BuildCache) -> None:

@@ -13,7 +13,11 @@ KIND = "kernel before not waited for"
 CODE = """
 #include "common/ptx/dependent_launch.cuh"
 extern "C" __global__ void first(int* a, int* b, int* c) { a[threadIdx.x] = 1; }
-extern "C" __global__ void waits(int* a, int* b, int* c) { wait_for_previous_kernel(); b[threadIdx.x] = a[threadIdx.x]; }
+extern "C" __global__ void waits(int* a, int* b, int* c)
+{
+    wait_for_previous_kernel();
+    b[threadIdx.x] = a[threadIdx.x];
+}
 extern "C" __global__ void reads(int* a, int* b, int* c) { b[threadIdx.x] = a[threadIdx.x]; }
 extern "C" __global__ void writes(int* a, int* b, int* c) { a[threadIdx.x] = 2; }
 extern "C" __global__ void late(int* a, int* b, int* c)
