@@ -45,8 +45,18 @@ struct TileCopier {
     static constexpr int ROW_PIECES = COL_PASS * PIECES;   // and pieces
     static constexpr int ROW_PASS = THREADS / ROW_PIECES;  // a multiple of 8, after which chunks lie alike
 
-    int offset = opaque(Tile::offset(threadIdx.x / ROW_PIECES, threadIdx.x % ROW_PIECES / PIECES) +
+    int offset = opaque(Tile::offset(first_row(threadIdx.x / ROW_PIECES), threadIdx.x % ROW_PIECES / PIECES) +
                         threadIdx.x % PIECES * (16 / PIECES));  // of the first piece
+
+    /// The first row of the n-th threads that have pieces of one: of eight, in an order in which those that one access
+    /// writes to lie in different banks.
+    static __device__ __forceinline__ int first_row(int n)
+    {
+        if (PIECES == 1) return n;
+        const int bits[3] = {n % 2, n / 2 % 2, n / 4 % 2};
+        const bool in_pairs = Tile::SWIZZLED && Tile::SPAN == 4;  // one row of two begins in the second half of the banks
+        return n / 8 * 8 + (in_pairs ? bits[0] + 4 * bits[1] + 2 * bits[2] : 4 * bits[0] + 2 * bits[1] + bits[2]);
+    }
 
     __device__ __forceinline__ int row() const { return static_cast<unsigned>(offset) / Tile::ROW_BYTES; }
 
@@ -102,7 +112,7 @@ struct TileCopier {
         for (int i = threadIdx.x; i < ROWS * Tile::COLS; i += THREADS) {
             const int r = i / Tile::COLS;
             const int col = i % Tile::COLS;
-            T* const to = reinterpret_cast<T*>(tile + Tile::element(r, col));
+            T* const to = reinterpret_cast<T*>(tile + Tile::offset(r, col / Tile::CHUNK_COLS)) + col % Tile::CHUNK_COLS;
             const bool exists = r < rows && (Tile::USED_COLS == Tile::COLS || col < Tile::USED_COLS);
             *to = exists ? from[r * tensor.stride[2] + col * tensor.stride[3]] : from_float<T>(0.0f);
         }
