@@ -51,7 +51,7 @@ __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View
         unsigned char* const to = tile + Tile::element(row, piece * COLS);
         const bool whole = Tile::USED_COLS % COLS == 0 || piece * COLS + COLS <= Tile::USED_COLS;
         if (vectors) {
-            copy_piece<COLS, Copier::ALIGNED>(shared_address(to), from, valid, whole);
+            copy_piece<COLS, Copier::ALIGNED ? PieceWay::WHOLE : PieceWay::BY_REGISTERS>(shared_address(to), from, valid, whole);
         } else {
 #pragma unroll
             for (int e = 0; e < COLS; ++e)

@@ -15,6 +15,11 @@ inline void copy_async(SharedAddress to, const void* from, bool valid)
     emulator::copy_async(reinterpret_cast<void*>(to), from, BYTES, valid ? BYTES : 0);
 }
 
+inline void copy_async_part(SharedAddress to, const void* from, int bytes)
+{
+    emulator::copy_async(reinterpret_cast<void*>(to), from, 4, bytes);
+}
+
 inline void store_later(SharedAddress to, uint32_t word) { *reinterpret_cast<uint32_t*>(to) = word; }
 
 inline void commit_copies() { emulator::commit_copies(); }
@@ -62,6 +67,20 @@ __device__ __forceinline__ void copy_async(SharedAddress to, const void* from, b
 __device__ __forceinline__ void store_later(SharedAddress to, uint32_t word)
 {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word));
+}
+
+/// Copies the first `bytes` of a word, 0, 2 or 4 of them, both ends 4-byte aligned; reads nothing of the others, which
+/// become 0.
+__device__ __forceinline__ void copy_async_part(SharedAddress to, const void* from, int bytes)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+#else
+    uint32_t word = 0;
+    if (bytes == 4) word = *reinterpret_cast<const uint32_t*>(from);
+    if (bytes == 2) word = *reinterpret_cast<const uint16_t*>(from);
+    store_later(to, word);
+#endif
 }
 
 /// Ends a group of copies; an empty group counts too.

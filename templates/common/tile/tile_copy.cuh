@@ -8,15 +8,21 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-/// Starts to copy a piece of a row, COLS elements by one access; writes zeros where it is not `valid`. Two elements of 16
-/// bits that lie at no multiple of 4 bytes go through registers, of which the second is 0 where it is not `whole`.
-template <int COLS, bool ALIGNED, class T>
+/// How pieces of rows get to shared memory: asynchronously, whole; the same, of the last one the first element alone; or
+/// two elements of 16 bits, where they lie at no multiple of 4 bytes, through registers.
+enum class PieceWay { WHOLE, IN_PART, BY_REGISTERS };
+
+/// Starts to copy a piece of a row, COLS elements; writes zeros where it is not `valid`, and for its second element where
+/// it is not `whole`.
+template <int COLS, PieceWay WAY, class T>
 __device__ __forceinline__ void copy_piece(SharedAddress to, const T* from, bool valid, bool whole)
 {
-    if constexpr (ALIGNED) {
+    static_assert(WAY == PieceWay::WHOLE || COLS * sizeof(T) == 4, "two elements");
+    if constexpr (WAY == PieceWay::WHOLE) {
         copy_async<COLS * sizeof(T)>(to, from, valid);
+    } else if constexpr (WAY == PieceWay::IN_PART) {
+        copy_async_part(to, from, !valid ? 0 : whole ? 4 : 2);
     } else {
-        static_assert(COLS * sizeof(T) == 4, "two elements");
         const uint16_t* const source = reinterpret_cast<const uint16_t*>(from);
         uint32_t low = 0;
         uint32_t high = 0;
@@ -81,7 +87,19 @@ struct TileCopier {
                                 rows);
     }
 
+    /// Of rows of an odd number of 16-bit elements, a thread's begin all at multiples of 4 bytes or all between them.
     template <int ROWS, class T>
+    __device__ __forceinline__ void copy_pieces(SharedAddress tile, const T* from, long long row_stride, int rows) const
+    {
+        if constexpr (ALIGNED)
+            copy_pieces<ROWS, PieceWay::WHOLE>(tile, from, row_stride, rows);
+        else if (reinterpret_cast<uintptr_t>(from) % 4 == 0)
+            copy_pieces<ROWS, PieceWay::IN_PART>(tile, from, row_stride, rows);
+        else
+            copy_pieces<ROWS, PieceWay::BY_REGISTERS>(tile, from, row_stride, rows);
+    }
+
+    template <int ROWS, PieceWay WAY, class T>
     __device__ __forceinline__ void copy_pieces(SharedAddress tile, const T* from, long long row_stride, int rows) const
     {
 #pragma unroll
@@ -89,9 +107,8 @@ struct TileCopier {
             if (ROWS % ROW_PASS != 0 && r + row() >= ROWS) break;
 #pragma unroll
             for (int c = 0; c < Tile::CHUNKS; c += COL_PASS)
-                copy_piece<PIECE_COLS, ALIGNED>(tile + Tile::advance(offset, c) + Tile::bytes(r),
-                                                from + c * Tile::CHUNK_COLS, r < rows && has_piece(c),
-                                                has_piece<2>(c));
+                copy_piece<PIECE_COLS, WAY>(tile + Tile::advance(offset, c) + Tile::bytes(r), from + c * Tile::CHUNK_COLS,
+                                            r < rows && has_piece(c), has_piece<2>(c));
             from += ROW_PASS * row_stride;
         }
     }
