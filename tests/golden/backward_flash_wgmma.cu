@@ -1,8 +1,8 @@
 // autotune: backward/flash_wgmma: tiles on Hopper's tensor cores (wgmma) by TMA, warps specialised; scores recomputed transposed, dK and dV in registers, dQ added up in fp32 or in a pass of its own
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0
+// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=waits
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1662f52a3fbe08e1
+// hash:          f0f41a9fa4ed2fa6
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -100,6 +100,7 @@ struct Shared {
         douts.init(CONSUMERS / 32);
         pair_tiles.init(CONSUMERS / 32, CONSUMERS / 32);
         weight_tiles.init(4, 4);
+        
         fence_mbarrier_init();
     }
 };
@@ -366,6 +367,7 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
           float* __restrict__ origins, float* __restrict__ deltas, float* __restrict__ dq_sums, int NH, int T, int T_kv,
           int rows, float scale)
 {
+    
     const long long number = write_origin<HS, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
                                                                       Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
     if (number < 0) return;
@@ -383,6 +385,7 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
                  const float* __restrict__ lse, View<element, 4> dq, View<element, 4> dk, View<element, 4> dv,
                  const float* __restrict__ dq_sums, int B, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
 {
+    
     const ExactGradients<HS, CAUSAL, element> exact = {
         read_only(q), read_only(k), read_only(v), read_only(out), read_only(dout), lse, NH, NH / NH_kv,
         Scores<CAUSAL>(T, T_kv, scale)};
