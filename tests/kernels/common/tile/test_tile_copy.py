@@ -13,7 +13,8 @@ from tests.emulator.small_kernel import SmallKernel
     ("cols", "used", "swizzled", "threads"),
     [
         (64, 64, True, 128), (96, 72, True, 64), (256, 200, False, 32), (32, 8, True, 128),
-        (64, 36, True, 64), (160, 132, False, 32), (64, 50, True, 192), (32, 2, False, 32), (96, 75, True, 128), (32, 1, True, 32),
+        (64, 36, True, 64), (160, 132, False, 32), (64, 50, True, 192), (32, 2, False, 32), (96, 75, True, 128),
+        (32, 1, True, 32),
     ],
 )  # fmt: skip
 def test_tile_copier(cols: int, used: int, swizzled: bool, threads: int, cache: BuildCache) -> None:
@@ -30,7 +31,8 @@ def test_tile_copier(cols: int, used: int, swizzled: bool, threads: int, cache: 
             const TileCopier<Tile, THREADS> copier;
             for (int way = 0; way < 2; ++way) {
                 const __half* const data = way == 0 ? matrix : strided;
-                const View<__half, 4> view{const_cast<__half*>(data), {0, 0, (way + 1) * (COLS + Tile::WIDTH), way + 1}};
+                const long long pitch = (way + 1) * (COLS + Tile::WIDTH);
+                const View<__half, 4> view{const_cast<__half*>(data), {0, 0, pitch, way + 1}};
                 const bool vectors = allows_vectors<Tile::WIDTH>(view);
                 if (vectors != (way == 0) || Tile::WIDTH != ACCESS) __trap();
                 copier.copy<48>(smem, copier.start(view, data, 5), view, 40 - 5, vectors);
