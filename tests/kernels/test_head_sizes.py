@@ -23,7 +23,7 @@ SIZES = (4, 33, 36, 72, 75, 100, 200, 250)
 TOLERANCE = {"fp32": 2e-5, "fp16": 3e-3, "bf16": 2.5e-2}
 GAPS = ((24, 0), (25, 1), (25, 0))
 """Elements from a row's end to the next one's begin, and before the first: with them the accesses are allowed that HS
-allows, or none wider than an element. The third is for odd sizes: rows begin at pairs, the last of which is half one."""
+allows, or none wider than an element. The third is for odd sizes: rows begin at pairs, the last is half one."""
 
 
 def cases(op: str) -> Iterator[Any]:
