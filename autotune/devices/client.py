@@ -43,6 +43,7 @@ class WorkerClient:
         except OSError as error:
             raise AutotuneError(f"no temporary file can be made: {error}; set TMPDIR to a folder of yours") from error
         self.opened: Opened | None = None
+        self._foreseen: Opened | None = None
         self.starts = 0
 
     def start(self) -> Opened:
@@ -59,10 +60,25 @@ class WorkerClient:
         reply = self._receive(OPEN_LIMIT_S)
         if not isinstance(reply, Opened):
             raise AutotuneError(f"the worker answered {type(reply).__name__} when it was to open the device")
+        if self._foreseen is not None and reply.identity != self._foreseen.identity:
+            raise AutotuneError(f"{self._foreseen.identity.name} was to be opened, and it is {reply.identity.name}")
         self.opened = reply
         if self._prepared is not None:
             self._ask(self._prepared, PREPARE_LIMIT_S)
         return reply
+
+    def foreseen(self) -> Opened:
+        """What `start` answers, where that can be told without waiting for the process; else it is started.
+
+        Raises:
+            AutotuneError: as `start`.
+        """
+        if self.opened is None:
+            foreseen = self._opener.foresee()
+            if foreseen is None:
+                return self.start()
+            self._foreseen = Opened(*foreseen)
+        return self.opened or self._foreseen or self.start()
 
     def prepare(self, message: Prepare) -> None:
         """Have inputs and references made; a restarted worker does so again by itself (from what was kept)."""

@@ -6,6 +6,7 @@ to be right, others are estimated first: as on a GPU, what is far slower is give
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -38,6 +39,7 @@ from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
 from autotune.tuning.room import Spent, enough_under_way, enough_waiting
+from autotune.tuning.timeline import Timeline
 
 RETIME_ROUNDS = 3
 
@@ -64,8 +66,11 @@ class _Run:
 class Pipeline:
     """Candidates under way, each in a thread of its own, which waits for builds and for the device."""
 
-    def __init__(self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None) -> None:
+    def __init__(
+        self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None, timeline: Timeline | None = None
+    ) -> None:
         self._task = task
+        self._timeline = timeline or Timeline(time.monotonic())
         self._cache = cache
         self._pool = BuildPool(cache, jobs)
         self._counter = Counter()
@@ -82,7 +87,10 @@ class Pipeline:
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
-        self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put)
+        self._lane = Lane(
+            client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put,
+            timeline=self._timeline,
+        )  # fmt: skip
 
     @property
     def capacity(self) -> int:
@@ -104,6 +112,7 @@ class Pipeline:
         """
         job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
         self._submitted.add(candidate)
+        self._timeline.mark("building")
         cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
@@ -307,6 +316,7 @@ class Pipeline:
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()
+        self._timeline.mark("built")
         job.artifacts.append(artifact)
         job.build_seconds += artifact.seconds
         with self._lock:

@@ -39,6 +39,7 @@ from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
 from autotune.tuning.samplers import make_strategy, require_sampler
 from autotune.tuning.summary import Findings, summarise
+from autotune.tuning.timeline import Timeline
 
 STARTUP = 10
 """Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
@@ -112,6 +113,7 @@ class Session:
     """Told of each new leader, which is likely to be examined."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
+    timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -131,6 +133,7 @@ class Session:
                     leader = self.ledger.best
                     self.expect(leader.candidate)
                 self._report(engine, _phase(engine))
+            self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
@@ -179,6 +182,7 @@ class Session:
                 return sorted(ranked, key=lambda entry: entry.candidate != standing)
             self._report(engine, "finalists")
             final = hold_final(ranked, standing, self.records, self.evaluator)
+            self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
@@ -210,6 +214,7 @@ class Session:
         if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
             self._report(engine, "examining")
             ranked = first_right(ranked, self.examine, self.records, self.ledger)
+            self.timeline.mark("examined")
         if ranked:
             self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
         return ranked
@@ -253,7 +258,7 @@ def search_with(
     listener: Listener,
 ) -> SearchResult:  # fmt: skip
     """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
-    opened = client.start()
+    opened, timeline = client.foreseen(), Timeline(clock.start)
     families = choose_families(subject.templates, problem, opened.identity.spec)
     records = _begin(subject, problem, opened, options, store)
     task = Task(
@@ -261,16 +266,17 @@ def search_with(
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
     cache, builds = BuildCache(), options.jobs or os.cpu_count() or 1
-    with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
+    making = closing(Pipeline(task, client, cache, options.jobs, timeline))
+    with making as pipeline, closing(Examiner(task, cache)) as examiner:
         session = Session(
             families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
-            only=likely(subject.templates, families, records) if options.quick else None,
+            only=likely(subject.templates, families, records) if options.quick else None, timeline=timeline,
         )  # fmt: skip
         findings = session.run()
         _end(records, findings)
         result = summarise(findings, task, families, clock, pipeline.load(), store.location)
-        return replace(result, unexamined="interrupted" if findings.engine.stop else examiner.skipped)
+        return replace(result, timeline=timeline.seconds(), unexamined="interrupted" if findings.engine.stop else examiner.skipped)
 
 
 def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
