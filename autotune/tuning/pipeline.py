@@ -78,6 +78,7 @@ class Pipeline:
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
         self._submitted: set[Candidate] = set()
+        self._expected: dict[Candidate, Future[Artifact]] = {}
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
@@ -113,9 +114,20 @@ class Pipeline:
         job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
         self._submitted.add(candidate)
         self._timeline.mark("building")
-        cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
+        begun = self._expected.pop(candidate, None)
+        cubin = self._follow_build(begun or self._pool.submit(CubinRequest(job.source, self._task.identity.spec.arch)))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
+
+    def expect(self, candidate: Candidate) -> None:
+        """Begin to build a candidate that is likely to be submitted.
+
+        Raises:
+            TemplateError: as `submit`.
+        """
+        request = CubinRequest(self._task.render(candidate, self._task.problem), self._task.identity.spec.arch)
+        self._timeline.mark("building")
+        self._expected[candidate] = self._pool.submit(request)
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:
         """Candidates that have finished; waits for the first. An error is raised once all before it have been given."""
@@ -182,7 +194,14 @@ class Pipeline:
             self._dropped = True
         self._counter.stop()
         self._pool.close()
+        self._give_back_expected()
         self._counter.close()
+
+    def _give_back_expected(self) -> None:
+        expected, self._expected = self._expected, {}
+        for build in expected.values():  # all have ended or are cancelled
+            if not build.cancelled() and build.exception() is None:
+                self._cache.give_back(build.result())
 
     def _join(self) -> None:
         for thread in self._threads:  # what they waited for has ended or is cancelled
@@ -304,7 +323,9 @@ class Pipeline:
         return replace(verdict, message=shared), 0.0
 
     def _build(self, request: BuildRequest[Result]) -> "Future[Result]":
-        future = self._pool.submit(request)
+        return self._follow_build(self._pool.submit(request))
+
+    def _follow_build(self, future: "Future[Result]") -> "Future[Result]":
         with self._lock:
             self._building += 1
         future.add_done_callback(self._end_build)
