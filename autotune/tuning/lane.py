@@ -22,6 +22,9 @@ from autotune.tuning.timeline import Timeline
 GIVE_UP_FACTOR = 1.5
 """A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
 
+TRIAL_ERROR = 0.0035
+"""Standard error of a trial's median that is small enough: the fastest are timed once more, all in one run."""
+
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
 Judged = tuple[Verdict, float]
 """A verdict, and the seconds that it took the device."""
@@ -218,4 +221,5 @@ class Lane:
         if not self._timed:
             return None
         best = self._best_ms
-        return TimingBudget(give_up_above_ms=None if best is None else GIVE_UP_FACTOR * best)
+        limit = None if best is None else GIVE_UP_FACTOR * best
+        return TimingBudget(relative_error=TRIAL_ERROR, give_up_above_ms=limit)
