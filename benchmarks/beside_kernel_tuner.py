@@ -8,12 +8,12 @@ Needs a GPU, PyCUDA and Kernel Tuner (pip install kernel_tuner).
 """
 
 import argparse
-import importlib.metadata
-import importlib.util
 import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version as version_of
+from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.compilers.cache import write_source
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--T", type=int, default=1024)
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time [default: one a core]")
     options = parser.parse_args(arguments)
-    if importlib.util.find_spec("kernel_tuner") is None:
+    if find_spec("kernel_tuner") is None:
         print(MISSING)
         return 4
     options.out.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class Comparison:
         for mistake in (*MISTAKES, *CRASHES):
             fates.append(self.fate(mistake, atol))
             self._say(start, f"{mistake.name}: {fates[-1]}")
-        version = importlib.metadata.version("kernel_tuner")
+        version = version_of("kernel_tuner")
         return Beside(
             str(self.problem), self.spec.title, version, Rate(len(mine.found), mine.seconds),
             Rate(them.done, them.seconds), atol, tuple(fates),

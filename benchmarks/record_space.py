@@ -66,7 +66,7 @@ def stages(spaces: Sequence[Space], random: int, searched: int) -> list[Stage]:
     """
     found = []
     for problem in dict.fromkeys((space.HS, space.T) for space in spaces):
-        alike = [space for space in spaces if (space.HS, space.T) == problem]
+        alike = [space for space in spaces if problem == (space.HS, space.T)]
         found += [Stage(space, "random", random) for space in alike]
         found += [Stage(space, "parzen", random + searched) for space in alike if searched]
     return found

@@ -16,7 +16,8 @@ from autotune.core.problem import Problem
 from autotune.devices.client import WorkerClient
 from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
-from autotune.tuning.choose import Subject, supporting_families
+from autotune.families.space import Space
+from autotune.tuning.choose import Subject
 from autotune.tuning.evaluation import Task
 from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.search_options import Options
@@ -76,7 +77,9 @@ def begin_with(client: WorkerClient, subject: Subject, problem: Problem, options
 
 def _starts(subject: Subject, problem: Problem, opened: Opened) -> Iterator[Candidate]:
     """The valid starts of all families, in turn, without counting spaces."""
-    families = supporting_families(subject.templates, problem, opened.identity.spec)
-    known = (map(family.candidate, family.space.valid_starts()) for family in families)
+    spec = opened.identity.spec
+    supporting = (template for template in subject.templates if template.why_unsupported(problem, spec) is None)
+    spaces = [Space(template, problem, spec) for template in supporting]
+    known = (map(space.candidate, space.valid_starts()) for space in spaces)
     for turn in itertools.zip_longest(*known):
         yield from (candidate for candidate in turn if candidate is not None)

@@ -79,18 +79,12 @@ def choose_families(templates: Sequence[Template], problem: Problem, spec: Devic
     Raises:
         NoFeasibleConfiguration: none does; the message says why of each.
     """
-    chosen = supporting_families(templates, problem, spec)
+    refusals = {template.name: template.why_unsupported(problem, spec) for template in templates}
+    chosen = [_family(template, problem, spec) for template in templates if refusals[template.name] is None]
     if not chosen:
-        refusals = {template.name: template.why_unsupported(problem, spec) for template in templates}
         why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items()) or "there are no templates for it"
         raise NoFeasibleConfiguration(f"no kernel family can compute {problem} on {spec.title}: {why}")
     return Families(chosen)
-
-
-def supporting_families(templates: Sequence[Template], problem: Problem, spec: DeviceSpec) -> list[Family]:
-    """The families that support the problem on the device, empty ones among them."""
-    supporting = (template for template in templates if template.why_unsupported(problem, spec) is None)
-    return [_family(template, problem, spec) for template in supporting]
 
 
 def require_some(families: Families) -> None:

@@ -181,11 +181,11 @@ def _commas(args: Sequence[Arg]) -> int:
 def host_arguments(launch: Launch, expected: Expectation) -> list[NDArray[Any] | np.generic]:
     """What the kernel of `taken_apart` is called with: whole storages, outputs of zeros, strides and numbers."""
     sizes = {tensor.storage: tensor for tensor in expected.outputs}
-    numbers = {"int": np.int32, "long long": np.int64, "float": np.float32, "double": np.float64}
+    numbers: dict[str, str] = {"int": "i4", "long long": "i8", "float": "f4", "double": "f8"}
     values: list[NDArray[Any] | np.generic] = []
     for arg in launch.args:
         if isinstance(arg, ScalarArg):
-            values.append(numbers[arg.ctype](arg.value))
+            values.append(np.dtype(numbers[arg.ctype]).type(arg.value))
         elif isinstance(arg, ViewArg | PointerArg):
             image = expected.images.get(arg.storage)
             values.append(_zeros(sizes[arg.storage]) if image is None else image)

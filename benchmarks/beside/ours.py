@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from autotune.devices.factory import DeviceOpener
 from autotune.tuning.beginning import begin
 from autotune.tuning.choose import Subject
 from autotune.tuning.search_options import Options
+from autotune.tuning.timeline import Event
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Evaluated:
 
     found: dict[Candidate, Measurement]
     seconds: float
-    timeline: dict[str, float]
+    timeline: Mapping[Event, float]
 
 
 def run(
@@ -53,7 +54,7 @@ def run(
                 timing = finished.measurement.timing
                 if finished.measurement.outcome is Outcome.OK and timing is not None:
                     pipeline.note_best(timing.median_ms)
-        return Evaluated(found, time.monotonic() - start, dict(begun.timeline.seconds()))
+        return Evaluated(found, time.monotonic() - start, begun.timeline.seconds())
 
 
 def let_through(measurement: Measurement) -> bool:

@@ -4,6 +4,7 @@ JOB is a pickled `Job`, CACHE the file that Kernel Tuner keeps of what it has do
 along, or that never ends, it has what was done until then.
 """
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -124,8 +125,7 @@ def options(job: Job) -> dict[str, Any]:
 def main() -> None:
     """Tune what the job says."""
     job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
-    import kernel_tuner
-
+    kernel_tuner = importlib.import_module("kernel_tuner")
     kernel_tuner.tune_kernel(**options(job), cache=sys.argv[2])
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -144,8 +143,7 @@ def test_the_table() -> None:
 def test_without_kernel_tuner_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finder = SimpleNamespace(find_spec=lambda name: None)
-    monkeypatch.setattr(beside_kernel_tuner.importlib, "util", finder)
+    monkeypatch.setattr(beside_kernel_tuner, "find_spec", lambda name: None)
     assert beside_kernel_tuner.main(["--out", str(tmp_path / "out")]) == 4
     assert "pip install kernel_tuner" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
