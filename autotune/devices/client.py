@@ -11,7 +11,7 @@ from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError
 from autotune.core.words import printable
 from autotune.devices.factory import DeviceOpener
-from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
+from autotune.devices.messages import Failed, Message, Open, Opened, Prepare, Reply
 
 OPEN_LIMIT_S = 120.0
 PREPARE_LIMIT_S = 900.0
@@ -46,8 +46,10 @@ class WorkerClient:
         self._foreseen: Opened | None = None
         self.starts = 0
 
-    def start(self) -> Opened:
+    def start(self, ahead: Prepare | None = None) -> Opened:
         """Start the process and open the device, unless that is done; then repeat the last `prepare`.
+
+        `ahead`: what will be asked of `prepare`; its references are made while the device opens.
 
         Raises:
             AutotuneError: what the device raised (DeviceMissing), or the worker did not come up.
@@ -56,7 +58,7 @@ class WorkerClient:
             self.stop()
         if self._companion.process is not None and self.opened is not None:
             return self.opened
-        self._spawn()
+        self._spawn(self._prepared or ahead)
         reply = self._receive(OPEN_LIMIT_S)
         if not isinstance(reply, Opened):
             raise AutotuneError(f"the worker answered {type(reply).__name__} when it was to open the device")
@@ -136,7 +138,7 @@ class WorkerClient:
         process = self._companion.process
         return process is not None and not process.killed and process.wait(0.0) is not None
 
-    def _spawn(self) -> None:
+    def _spawn(self, ahead: Prepare | None) -> None:
         keep = self._keep.fileno()
         _empty(self._log)
         try:
@@ -144,7 +146,7 @@ class WorkerClient:
         except OSError as error:
             raise AutotuneError(f"the process that runs kernels cannot be started: {error}") from error
         self.starts += 1
-        self._send(self._opener)
+        self._send(Open(self._opener, ahead))
 
     def _ask(self, message: Message, limit_s: float) -> Reply:
         self._send(message)

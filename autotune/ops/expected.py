@@ -24,6 +24,7 @@ FLOP_BUDGET = 2e10
 """Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
 
 _FEWEST = 2
+_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -81,7 +82,7 @@ def expect(
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)

@@ -182,7 +182,7 @@ class Lane:
             self._make_ready()
 
     def _make_ready(self) -> None:
-        self._client.start()
+        self._client.start(self._prepare)
         self._timeline.mark("device")
         self._client.prepare(self._prepare)
         self._timeline.mark("references")

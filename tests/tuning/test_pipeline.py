@@ -47,7 +47,7 @@ class Worker:
     killed: threading.Event = field(default_factory=threading.Event)
     says: Callable[[str], Verdict] = lambda binary: Verdict(Outcome.OK, verification=VERIFIED)
 
-    def start(self) -> None:
+    def start(self, ahead: Prepare) -> None:
         pass
 
     def prepare(self, message: Prepare) -> None:
