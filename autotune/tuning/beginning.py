@@ -4,6 +4,7 @@ All of it takes seconds on cores that have nothing else to do, while the databas
 """
 
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -68,9 +69,10 @@ def begin_with(client: WorkerClient, subject: Subject, problem: Problem, options
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
     pipeline = Pipeline(task, client, cache, options.jobs, timeline)
-    if options.learns or options.quick:
+    if options.learns and not options.quick:
+        jobs = options.jobs or os.cpu_count() or 1
         with suppress(AutotuneError):  # the search itself will come to it, and say so
-            for candidate in _starts(subject, problem, opened):
+            for candidate in itertools.islice(_starts(subject, problem, opened), min(jobs, options.trials or jobs)):
                 pipeline.expect(candidate)
     return Begun(start, client, opened, task, cache, timeline, pipeline)
 
