@@ -70,11 +70,16 @@ def begin_with(client: WorkerClient, subject: Subject, problem: Problem, options
     )  # fmt: skip
     pipeline = Pipeline(task, client, cache, options.jobs, timeline)
     if options.learns and not options.quick:
-        jobs = options.jobs or os.cpu_count() or 1
         with suppress(AutotuneError):  # the search itself will come to it, and say so
-            for candidate in itertools.islice(_starts(subject, problem, opened), min(jobs, options.trials or jobs)):
+            for candidate in itertools.islice(_starts(subject, problem, opened), _builds(subject, options)):
                 pipeline.expect(candidate)
     return Begun(start, client, opened, task, cache, timeline, pipeline)
+
+
+def _builds(subject: Subject, options: Options) -> int:
+    """One a core; of a few trials, those that are asked for sure: families without a valid start ask something else."""
+    jobs = options.jobs or os.cpu_count() or 1
+    return jobs if options.trials is None else max(0, min(jobs, options.trials - len(subject.templates)))
 
 
 def _starts(subject: Subject, problem: Problem, opened: Opened) -> Iterator[Candidate]:
