@@ -28,6 +28,7 @@ _FLOPS_AN_ELEMENT = 600.0
 """Of inputs: making one at random, twice, and reading it in a reference takes as long. Of decoding it is most."""
 
 _FEWEST = 2
+_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -85,7 +86,7 @@ def expect(
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
