@@ -67,7 +67,8 @@ def expect(
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
     `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
-    (`Op.hide`), hard ones in one tensor of the first unit alone: what NaN has reached is computed again, slowly.
+    (`Op.hide`), hard ones in one tensor of the first unit and another of the last: what NaN has reached is computed
+    again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
     random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
@@ -103,7 +104,7 @@ def _maker(op: Op, seed: int, *, hard: bool, hidden_nan: bool) -> Callable[[Prob
         if not hidden_nan or (hard and its_seed != seed):
             return values
         hidden = op.hide(made, values)
-        return _in_one_place(op, made, values, hidden, seed) if hard else hidden
+        return _in_two_places(op, made, values, hidden, seed) if hard else hidden
 
     return make
 
@@ -126,14 +127,18 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
     return tuple(int(source) for source in dealt)
 
 
-def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
-    """The values, of the first unit one tensor as it is `hidden`: of those that were changed the seed takes one."""
+def _in_two_places(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
+    """The values, one tensor of the first unit as it is `hidden`, and another of the last one, whose rows are the last.
+
+    Which of those that were changed the seed decides.
+    """
     changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
     if not changed:
         return values
-    name = changed[seed % len(changed)]
-    mixed = {**values, name: values[name].copy()}
-    op.unit(problem, mixed, 0)[name][...] = op.unit(problem, hidden, 0)[name]
+    mixed = {name: values[name].copy() if name in changed else values[name] for name in values}
+    for turn, unit in enumerate(sorted({0, op.units(problem) - 1})):
+        name = changed[(seed + turn) % len(changed)]
+        op.unit(problem, mixed, unit)[name][...] = op.unit(problem, hidden, unit)[name]
     return mixed
 
 
