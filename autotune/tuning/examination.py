@@ -1,9 +1,9 @@
 """What a candidate must pass before it is named the winner: another problem, and the checker. On the emulator, seconds.
 
 The problem that was searched has one shape. The other one has lengths beside the edges of tiles, more keys than queries
-and more queries than keys, more of both than a ring of tiles holds, and fewer key heads than query heads; its tensors lie once more as vectors do not allow, and
-once more than 2^31 elements apart; and races show in the checker alone when they happened to give the right numbers.
-Verification on a GPU and the estimate's traced run have seen nothing of this.
+and more queries than keys, more of both than a ring of tiles holds, and fewer key heads than query heads; its tensors
+lie once more as vectors do not allow, and once more than 2^31 elements apart; and races show in the checker alone when
+they happened to give the right numbers. Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
