@@ -130,15 +130,15 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
 def _in_two_places(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
     """The values, one tensor of the first unit as it is `hidden`, and another of the last one, whose rows are the last.
 
-    Which of those that were changed the seed decides.
+    Which of those that were changed there the seed decides.
     """
-    changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
-    if not changed:
-        return values
-    mixed = {name: values[name].copy() if name in changed else values[name] for name in values}
+    mixed = {name: array.copy() for name, array in values.items()}
     for turn, unit in enumerate(sorted({0, op.units(problem) - 1})):
-        name = changed[(seed + turn) % len(changed)]
-        op.unit(problem, mixed, unit)[name][...] = op.unit(problem, hidden, unit)[name]
+        here, there = op.unit(problem, mixed, unit), op.unit(problem, hidden, unit)
+        changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
+        if changed:
+            name = changed[(seed + turn) % len(changed)]
+            here[name][...] = there[name]
     return mixed
 
 

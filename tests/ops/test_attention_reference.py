@@ -7,6 +7,7 @@ import pytest
 
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
+from autotune.ops.expected import make_inputs
 from autotune.ops.op import Arrays, Op
 from autotune.ops.registry import get_op
 
@@ -189,3 +190,15 @@ def test_a_wrong_map_of_heads_or_batches_shows_in_the_emulated_problem(op: Op, h
     assert small.integer("NH") % small.integer("NH_kv") == 0
     if NH_kv == NH:
         assert small["B"] == 2
+
+
+@pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
+@pytest.mark.parametrize("heads", [1, 2, 3])
+def test_hard_inputs_hide_nan_in_the_first_unit_and_in_the_last(op: Op, heads: int) -> None:
+    """What must be computed again lies at either end of a grid."""
+    for B in (1, 2):
+        problem = op.problem(B=B, NH=2 * heads, NH_kv=heads, T=9, T_kv=12, HS=8)
+        inputs = make_inputs(op, problem, 1, hard=True)
+        units = [op.unit(problem, inputs, number) for number in range(op.units(problem))]
+        broken = [sum(bool(np.isnan(array).any()) for array in unit.values()) for unit in units]
+        assert broken == [int(number in (0, len(units) - 1)) for number in range(len(units))]
