@@ -67,7 +67,7 @@ def expect(
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
     `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
-    (`Op.hide`), hard ones in one tensor of the first unit and another of the last: what NaN has reached is computed
+    (`Op.hide`), hard ones in one tensor of the first unit or of the last alone: what NaN has reached is computed
     again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
@@ -104,7 +104,7 @@ def _maker(op: Op, seed: int, *, hard: bool, hidden_nan: bool) -> Callable[[Prob
         if not hidden_nan or (hard and its_seed != seed):
             return values
         hidden = op.hide(made, values)
-        return _in_two_places(op, made, values, hidden, seed) if hard else hidden
+        return _in_one_place(op, made, values, hidden, seed) if hard else hidden
 
     return make
 
@@ -127,18 +127,19 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
     return tuple(int(source) for source in dealt)
 
 
-def _in_two_places(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
-    """The values, one tensor of the first unit as it is `hidden`, and another of the last one, whose rows are the last.
+def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
+    """The values, one tensor of one unit as it is `hidden`: of those that were changed there the seed takes one.
 
-    Which of those that were changed there the seed decides.
+    With an even seed it is the first unit, else the last, whose rows are the last: an examination has seeds of both.
     """
-    mixed = {name: array.copy() for name, array in values.items()}
-    for turn, unit in enumerate(sorted({0, op.units(problem) - 1})):
-        here, there = op.unit(problem, mixed, unit), op.unit(problem, hidden, unit)
-        changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
-        if changed:
-            name = changed[(seed + turn) % len(changed)]
-            here[name][...] = there[name]
+    unit = (op.units(problem) - 1) * (seed % 2)
+    here, there = op.unit(problem, dict(values), unit), op.unit(problem, hidden, unit)
+    changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
+    if not changed:
+        return values
+    name = changed[seed % len(changed)]
+    mixed = {**values, name: values[name].copy()}
+    op.unit(problem, mixed, unit)[name][...] = there[name]
     return mixed
 
 

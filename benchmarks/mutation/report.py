@@ -91,9 +91,9 @@ def share_of(done: Records) -> float:
 
 
 def explanation_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is known of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake; `tests`: a
-    file of the family's tests that was run with it and failed; `family` and `cases`: of which family and which of its
-    configurations that holds, where not of all. Empty if nothing is."""
+    """What is known of a survivor, empty if nothing is: `why`, and `same`: whether it computes the same, so that it is
+    no mistake; `tests`: a file of the family's tests that was run with it and failed; `family` and `cases`: of which
+    family and which of its configurations that holds, where not of all."""
     found = _explanations().get(record.get("place", ""), {})
     family, case = record["family"], record.get("case")
     return found if found.get("family", family) == family and case in found.get("cases", (case,)) else {}

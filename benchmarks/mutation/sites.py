@@ -85,8 +85,9 @@ def name_of(family: str, case: int, site: Site) -> str:
 
 
 def place_of(family: str, source: KernelSource, site: Site) -> str:
-    """A short name of the mistake and the text around it, whatever the configuration: what is known of it holds as long as
-    that text stays.
+    """A short name of the mistake and the text around it, whatever the configuration.
+
+    What is known of it holds as long as that text stays.
     """
     _, change = plant(source, site)
     said, _, _ = change.partition(", in: ")
