@@ -23,7 +23,7 @@ from autotune.core.values import Value
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
-from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
+from autotune.devices.twin import GAPS, MISALIGNED, ODD, Placement, odd_ones
 from autotune.emulator.building import EmulatorRequest, build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
@@ -149,13 +149,13 @@ class Examiner:
         return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
 
     def _check(self, candidate: Candidate, problem: Problem) -> str:
-        """The first finding of two traced runs: as tensors lie, and as vectors do not allow."""
+        """The first finding of traced runs: as tensors lie, and misaligned for vectors."""
         if not isinstance(self._task.op_source, OpRef):
             self.skipped = "no other process can resolve the op"
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD) if problem != self._task.reduced else (None,):
+        for placement in (None, *MISALIGNED) if problem != self._task.reduced else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
             except (TracerKilled, TracerTimeout):  # no verdict: its kernels ended where they were timed
