@@ -2,7 +2,7 @@
 
 Mistakes are made by rule (`benchmarks/mutation/rules.py`) at places that a seed draws, of each family as many, and in a
 family of each kind as many as there are places for. Each is judged as a search judges a candidate: by the compiler,
-by verification on the problem searched, and as a winner is examined: on two awkward problems and by the traced checker.
+by verification on the problem searched, and as a winner is examined: on three awkward problems and by the checker.
 What does not compile, and what leaves the machine code of the emulated build as it was, is no mistake and not counted.
 
 `--out FILE` keeps a line each; the same command again goes on from there. `--seconds` ends the run in time.

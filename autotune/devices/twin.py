@@ -28,9 +28,8 @@ class Placement:
     """How tensors lie the second time, which `words` tells.
 
     `only`: the number of the one storage that forbids vectors, from 1 on; 0: all do. The n-th does by the `WAYS` from
-    `turn` + n on: columns apart, odd rows, an odd start. `far`: the second half of each axis but the columns lies more
-    than 2^31 elements away, or that of the columns, where no tensor map wants those side by side. `way`: those that forbid
-    vectors all do it by this one.
+    `turn` + n on (columns apart, odd rows, an odd start), or by `way` alone. `far`: the second half of each axis but
+    the columns lies more than 2^31 elements away, or that of the columns, where no tensor map wants those side by side.
     """
 
     words: str
