@@ -104,7 +104,6 @@ def test_a_place_is_known_by_its_text_in_every_configuration() -> None:
     assert not [name for name in first & other if "kernel.cu" in places[0][name]]
 
 
-
 def test_what_is_known_of_a_place_holds_for_its_family_and_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"p": {"same": True, "why": "w", "cases": [2], "family": FAMILY}, "q": {"same": False, "why": "x"}}
     monkeypatch.setattr("benchmarks.mutation.report._explanations", lambda: known)
