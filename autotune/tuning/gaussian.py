@@ -76,10 +76,12 @@ class Process:
         Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
         """
         count = len(known)
-        every = np.concatenate([known, pending])
-        kernel = self._kernel(every, every).astype(np.float64) + math.exp(self._logs[-1]) * np.eye(len(every))
+        ones = one_hot(np.concatenate([known, pending]), self._cards)
+        far = self._far(ones)
+        kernel = np.exp(-(ones @ far).astype(np.float64)) + math.exp(self._logs[-1]) * np.eye(len(ones))
         explained = np.asarray(np.linalg.solve(kernel[:count, :count], values), dtype=np.float64)
-        across = self._kernel(rows, every)
+        across = one_hot(rows, self._cards) @ far
+        np.exp(-across, out=across)
         inverse = np.linalg.inv(kernel).astype(np.float32)
         taken = np.einsum("ij,ij->i", across @ inverse, across)
         deviations = np.sqrt(_variance(values, explained) * np.maximum(1.0 - taken.astype(np.float64), 1e-6))
@@ -93,19 +95,15 @@ class Process:
             out[:] = distance.table.astype(np.float32)[column[:, None], column[None, :]]
         return apart.reshape(len(apart), -1)
 
-    def _kernel(self, rows: Rows, others: Rows) -> NDArray[np.float32]:
-        """One matrix product: a row has a column for every value, and from there it is so far to another's values."""
-        exponents = one_hot(rows, self._cards) @ (one_hot(others, self._cards) @ self._weighed()).T
-        return np.asarray(np.exp(-exponents), dtype=np.float32)
-
-    def _weighed(self) -> NDArray[np.float32]:
-        """The weighted distances between the values of each parameter: blocks along the diagonal."""
+    def _far(self, ones: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far every value of every parameter is from each of the rows: with one-hot rows on its left the exponents
+        of the kernel. Shape: sum of cards, rows."""
         ends = np.cumsum(self._cards)
-        tables = np.zeros((int(ends[-1]), int(ends[-1])), dtype=np.float32)
+        tables = np.zeros((int(ends[-1]), int(ends[-1])), dtype=np.float32)  # blocks along the diagonal
         for distance, weight in zip(self._distances, np.exp(self._logs[:-1]), strict=True):
             block = slice(int(ends[distance.column] - self._cards[distance.column]), int(ends[distance.column]))
             tables[block, block] += (weight * distance.table).astype(np.float32)
-        return tables
+        return np.asarray(tables @ ones.T, dtype=np.float32)
 
 
 def _variance(values: NDArray[np.float64], explained: NDArray[np.float64]) -> float:
