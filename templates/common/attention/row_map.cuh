@@ -48,7 +48,8 @@ __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View
         const bool has_piece = Copier::USED_PIECES == PIECES || piece < Copier::USED_PIECES;
         const bool valid = first + row < map.count && has_piece;
         const T* const from = map.at(tensor, batch, valid ? first + row : 0) + piece * COLS * tensor.stride[3];
-        unsigned char* const to = tile + Tile::element(row, piece * COLS);
+        unsigned char* const to =
+            tile + Tile::offset(row, piece / Copier::PIECES) + piece % Copier::PIECES * COLS * sizeof(T);
         const bool whole = Tile::USED_COLS % COLS == 0 || piece * COLS + COLS <= Tile::USED_COLS;
         if (vectors) {
             copy_piece<COLS, Copier::ALIGNED ? PieceWay::WHOLE : PieceWay::BY_REGISTERS>(shared_address(to), from, valid, whole);
