@@ -2,13 +2,14 @@
 
 import importlib
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from autotune.core import settings
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.extras import install
 from autotune.devices.protocol import Device
+from autotune.gpus.cap import NO_CAP, Cap
 from autotune.gpus.identity import DEVICES, DeviceName, parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
@@ -45,12 +46,23 @@ class DeviceOpener(Protocol):
         """The GPU that it occupies, as the driver counts them."""
         return None
 
+    def capped(self, cap: Cap) -> Self:
+        """The same device while it is held to a cap (by `autotune.gpus.capped`).
+
+        Raises:
+            UsageError: it is no device that can be held to one.
+        """
+        if cap:
+            raise UsageError(f"a GPU can be held to {cap}, and this is none: leave out --clock and --power-limit")
+        return self
+
 
 @dataclass(frozen=True)
 class CudaOpener(DeviceOpener):
     """A GPU on its primary context, through PyCUDA."""
 
     index: int = 0
+    cap: Cap = NO_CAP
 
     @classmethod
     def meant(cls, name: DeviceName, target: str | None) -> Self:
@@ -72,7 +84,10 @@ class CudaOpener(DeviceOpener):
     def open(self) -> Device:
         from autotune.devices.cuda import CudaDevice
 
-        return CudaDevice(self.index)
+        return CudaDevice(self.index, self.cap)
+
+    def capped(self, cap: Cap) -> Self:
+        return replace(self, cap=cap)
 
     @property
     def gpu_index(self) -> int:

@@ -19,8 +19,20 @@ from autotune.core.outcome import Outcome
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
-from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
-from autotune.devices.protocol import Device
+from autotune.devices.messages import (
+    Evaluate,
+    Evaluated,
+    Failed,
+    Meter,
+    Metering,
+    Opened,
+    Prepare,
+    Prepared,
+    Reply,
+    Retime,
+    Retimed,
+)
+from autotune.devices.protocol import Device, Metered
 from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
@@ -48,6 +60,8 @@ class _Server:
             return self._evaluate(self.bench, message)
         if isinstance(message, Retime):
             return Retimed(self.bench.retime(message.programs, message.rounds))
+        if isinstance(message, Meter):
+            return Metering(self.bench.meter(message.programs, message.rounds, message.seconds))
         raise AutotuneError(f"the worker does not know the message {type(message).__name__}")
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
@@ -82,7 +96,9 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
         opener = connection.recv()
         confine(memory=not isinstance(opener, CudaOpener))
         server = _Server(opener.open(), keep)
-        connection.send(Opened(server.device.identity, dict(server.device.environment())))
+        device = server.device
+        no_energy = device.why_no_energy() if isinstance(device, Metered) else "it does not run on a GPU"
+        connection.send(Opened(device.identity, dict(device.environment()), no_energy))
         while True:
             connection.send(server.answer(connection.recv()))
     except AutotuneError as error:
