@@ -99,7 +99,9 @@ def worst_of(checks: Sequence[OutputCheck]) -> OutputCheck:
 
 def worse(one: Verification, other: Verification) -> Verification:
     """For each output the check that is nearer to its bound."""
-    checks = tuple(max(pair, key=lambda check: check.part_of_bound) for pair in zip(one.checks, other.checks, strict=True))
+    checks = tuple(
+        max(pair, key=lambda check: check.part_of_bound) for pair in zip(one.checks, other.checks, strict=True)
+    )
     return replace(one, checks=checks)
 
 

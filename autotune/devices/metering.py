@@ -1,7 +1,7 @@
 """How energy is measured: a kernel is repeated back to back while a gauge is read. The part that needs no GPU.
 
-A gauge moves some ten times a second, so the run begins and ends at moments when it has just moved, with the GPU at work
-before and after: what is counted is work of the same time. Compare Burtscher, Zecena and Zong, Measuring GPU Power with
+A gauge moves some ten times a second, so the run begins and ends at moments when it has just moved, with the GPU at
+work before and after: what is counted is work of the same time. Compare Burtscher, Zecena and Zong, Measuring GPU Power with
 the K20 Built-in Sensor, 2014, on what sampled power misses.
 """
 
@@ -145,8 +145,8 @@ def _to_move(work: Callable[[], None], gauge: Gauge, clock: Clock) -> tuple[floa
             return reading, now, rounds
         if now - start > _STILL_S:
             raise DeviceRefused(
-                f"the GPU's {gauge.method} has stood still for {_STILL_S:.0f} s of work: no energy can be measured here; "
-                "search with --objective time"
+                f"the GPU's {gauge.method} has stood still for {_STILL_S:.0f} s of work: no energy can be measured "
+                "here; search with --objective time"
             )
 
 

@@ -1,8 +1,8 @@
 """Holds a GPU to a cap as long as another process lives: `python -m autotune.gpus.cap_keeper`.
 
-Limits of a GPU outlast whoever has set them, and the one who did may be killed at any moment. So they are set, and taken
-back, by this process: it is told over its connection what to hold, answers, and waits for the end of its stdin, which
-comes when the other closes it or ends, by `kill -9` too. It leads a session of its own and ignores what ends jobs.
+Limits of a GPU outlast whoever has set them, and the one who did may be killed at any moment. So they are set, and
+taken back, by this process: it is told over its connection what to hold, answers, and waits for the end of its stdin,
+which comes when the other closes it or ends, by `kill -9` too. It leads a session of its own and ignores what ends jobs.
 Only its own violent death leaves the limits: `nvidia-smi --reset-gpu-clocks`, `nvidia-smi --power-limit=WATTS`.
 """
 
@@ -50,7 +50,7 @@ def _alone(bus_id: str) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise DeviceRefused(f"another search holds this GPU ({bus_id}) to limits of its own: wait for its end") from None
+        raise DeviceRefused(f"another search holds this GPU ({bus_id}) to its own limits: wait for its end") from None
     finally:
         os.close(file)
 

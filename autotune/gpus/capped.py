@@ -1,4 +1,4 @@
-"""Holding a GPU to a cap from this side: `autotune.gpus.cap_keeper` sets it, and takes it back whatever happens to us."""
+"""Holding a GPU to a cap: `autotune.gpus.cap_keeper` sets it, and takes it back whatever happens to this process."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
