@@ -97,7 +97,7 @@ class Metered(Protocol):
         """
 
     def energy(self, program: Program, plan: LaunchPlan, seconds: float) -> Energy:
-        """What one call of the whole plan takes, from at least so many seconds of repeats back to back; caches are warm.
+        """What one call of the whole plan takes, from at least so many seconds of repeats back to back (warm caches).
 
         Raises:
             LaunchError: a step failed.

@@ -2,7 +2,7 @@
 
 Limits of a GPU outlast whoever has set them, and the one who did may be killed at any moment. So they are set, and
 taken back, by this process: it is told over its connection what to hold, answers, and waits for the end of its stdin,
-which comes when the other closes it or ends, by `kill -9` too. It leads a session of its own and ignores what ends jobs.
+which comes when the other closes it or ends, by `kill -9` too. It leads a session of its own, ignores what ends jobs.
 Only its own violent death leaves the limits: `nvidia-smi --reset-gpu-clocks`, `nvidia-smi --power-limit=WATTS`.
 """
 

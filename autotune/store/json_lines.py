@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem, split_json
 from autotune.gpus.cap import NO_CAP, parse_cap
@@ -149,11 +149,7 @@ def _verify_details(measurement: Measurement) -> None:
             _text({name: value}, name) if name == "kernel" else _number(f"the kernel's {name}", value, zero=True)
     timing, verification = measurement.timing, measurement.verification
     if measurement.energy is not None:
-        for name, value in asdict(measurement.energy).items():
-            if name == "method":
-                _text({name: value}, name)
-            elif value is not None:
-                _number(f"the energy's {name}", value, zero=name in {"idle_w", "clock_mhz", "temperature_c"})
+        _verify_energy(measurement.energy)
     if timing is not None:
         _text({"method": timing.method}, "method")
         for name in ("repeats", "clock_mhz", "power_w", "temperature_c"):
@@ -169,6 +165,14 @@ def _verify_details(measurement: Measurement) -> None:
                 raise LineError(f"the check of {check.name} holds something else than numbers")
         for count in counts:
             _number("a count of the verification", count, zero=True)
+
+
+def _verify_energy(energy: Energy) -> None:
+    for name, value in asdict(energy).items():
+        if name == "method":
+            _text({name: value}, name)
+        elif value is not None:
+            _number(f"the energy's {name}", value, zero=name in {"idle_w", "clock_mhz", "temperature_c"})
 
 
 def _verify_ok(line: Line) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.devices.recorded import RecordedSpace
 from autotune.devices.replay import ReplayDevice
@@ -78,11 +78,17 @@ class Player:
     def note_best(self, ms: float) -> None:
         """Recorded times are what they are."""
 
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """Likewise."""
+
     def load(self) -> Load:
         return Load()
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         return [self.device.measure(candidate.config).timing for candidate in candidates]
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:  # noqa: ARG002
+        return [self.device.measure(candidate.config).energy for candidate in candidates]
 
     def drop(self) -> None:
         self._waiting.clear()

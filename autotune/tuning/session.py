@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from autotune.compilers.cache import BuildCache
 from autotune.core.candidate import Candidate
-from autotune.core.errors import UsageError
+from autotune.core.errors import DeviceRefused, UsageError
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -33,7 +34,9 @@ from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
+from autotune.tuning.metered_final import MeteredFinal
 from autotune.tuning.neighbours import neighbours
+from autotune.tuning.objective import LEAST_S, MOST_S, PLAIN, Demand
 from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
@@ -59,7 +62,7 @@ class Options:
 
     `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
     be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
-    of earlier runs not among them, whatever `trials` is.
+    of earlier runs not among them, whatever `trials` is. `demand`: what is minimised, and within which error.
     """
 
     trials: int | None = None
@@ -71,6 +74,7 @@ class Options:
     final: bool = True
     spills: bool = True
     quick: bool = False
+    demand: Demand = PLAIN
 
     def checked(self) -> "Options":
         """These options.
@@ -86,6 +90,11 @@ class Options:
             raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
         if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
+        error, seconds = self.demand.max_error, self.demand.energy_s
+        if error is not None and not 0 < error < math.inf:
+            raise UsageError(f"max_error={error} must be more than 0: the part of the error bound that may be used")
+        if not LEAST_S <= seconds <= MOST_S:
+            raise UsageError(f"energy_seconds={seconds} must be {LEAST_S} to {MOST_S}: counters of energy are slow")
         return self
 
     def budget(self, opener: DeviceOpener) -> Budget:
@@ -139,11 +148,11 @@ class Session:
         options, families = self.options, self.families
         if self.only is not None:
             return self._engine_of(self.only)
-        learns = options.sampler not in {"grid", "random"}
+        learns, seeds = options.sampler not in {"grid", "random"}, count(options.seed)
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
-            lambda seen: make_strategy(options.sampler, families, seen, options.seed),
-            first=self._first() if learns else (), startup=STARTUP if learns else 0,
+            lambda seen: make_strategy(options.sampler, families, seen, next(seeds) % _LARGEST),
+            first=self._first() if learns else (), startup=STARTUP if learns else 0, demand=options.demand,
         )  # fmt: skip
 
     def _engine_of(self, only: Sequence[Candidate]) -> Engine:
@@ -151,6 +160,7 @@ class Session:
             self.families, self.ledger, self.records, self.evaluator, self.clock,
             np.random.default_rng(self.options.seed),
             lambda seen: make_strategy("random", self.families, seen, self.options.seed), first=only,
+            demand=self.options.demand,
         )  # fmt: skip
         unknown = sum(not engine.seen(candidate) for candidate in only)
         self.clock.budget = replace(self.clock.budget, trials=self.ledger.trials + unknown)
@@ -170,6 +180,12 @@ class Session:
         ranked = self.ledger.ranked(spills=self.options.spills)
         if not ranked:
             return []
+        if self.options.demand.objective.metered:
+            with self._turn(engine):
+                self._report(engine, "finalists")
+                objective = self.options.demand.objective
+                last = MeteredFinal(objective, self.ledger, self.records, self.evaluator, hurry=engine.stop)
+                return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
         with self._turn(engine):
@@ -195,6 +211,17 @@ class Session:
             yield
         finally:
             self.records.release()
+
+    def _examined(self, engine: Engine) -> Callable[[Candidate], str]:
+        """The examination, which nobody waits for who interrupts a search."""
+
+        def examine(candidate: Candidate) -> str:
+            if engine.stop:
+                return ""
+            self._report(engine, "examining")
+            return self.examine(candidate)
+
+        return examine
 
     def _settled(self, ranked: list[Entry]) -> bool:
         """Whether another worker has held the final over all that is known."""
@@ -254,6 +281,10 @@ def search_with(
 ) -> SearchResult:  # fmt: skip
     """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
     opened = client.start()
+    if options.demand.objective.metered and opened.no_energy:
+        raise DeviceRefused(
+            f"{opened.identity.spec.title} has no energy to measure: {opened.no_energy}; search with --objective time"
+        )
     families = choose_families(subject.templates, problem, opened.identity.spec)
     records = _begin(subject, problem, opened, options, store)
     task = Task(
@@ -261,7 +292,10 @@ def search_with(
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
     cache, builds = BuildCache(), options.jobs or os.cpu_count() or 1
-    with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
+    with (
+        closing(Pipeline(task, client, cache, options.jobs, options.demand)) as pipeline,
+        closing(Examiner(task, cache)) as examiner,
+    ):
         session = Session(
             families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
@@ -269,7 +303,7 @@ def search_with(
         )  # fmt: skip
         findings = session.run()
         _end(records, findings)
-        result = summarise(findings, task, families, clock, pipeline.load(), store.location)
+        result = summarise(findings, task, families, clock, pipeline.load(), store.location, options.demand)
         return replace(result, unexamined="interrupted" if findings.engine.stop else examiner.skipped)
 
 
@@ -278,6 +312,11 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     named: dict[str, Any] = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
     if subject.label:
         named["part"] = subject.label
+    demand = options.demand
+    if demand.objective.metered:
+        named |= {"objective": demand.objective.name, "energy_seconds": demand.energy_s}
+    if demand.max_error is not None:
+        named["max_error"] = demand.max_error
     limits = {"trials": options.trials, "timeout": options.timeout_s}
     search = store.start_search(opened.identity, problem, named, limits)
     return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))

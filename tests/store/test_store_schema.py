@@ -216,7 +216,7 @@ def test_an_older_database_names_the_command_that_upgrades_it(tmp_path: Path, re
         assert record.measurement.ms == 1.5
     columns = [row[1] for row in sqlite3.connect(path).execute("PRAGMA table_info(device)")]
     assert "note" in columns
-    assert upgrade(open_engine(path)) == ("0004", "0004")
+    assert upgrade(open_engine(path)) == ("0005", "0005")
 
 
 def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_p
     before = _dump(filled)
     later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0005_later.py"
     later.write_text(MADE_ANEW)
-    assert upgrade(open_engine(filled)) == ("0001", "0004")
+    assert upgrade(open_engine(filled)) == ("0001", "0005")
     assert _dump(filled, without=("machine_code", "energy_mj"))["measurement"] == before["measurement"]
     assert [row[:3] for row in _dump(filled)["device"]] == [row[:3] for row in before["device"]]
     with closing(sqlite3.connect(filled)) as connection:
