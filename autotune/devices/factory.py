@@ -133,6 +133,10 @@ def choose_device(device: str | None, target: str | None = None) -> DeviceOpener
     if wanted is None:
         wanted = "cuda" if target is None and present_gpu() is not None and has_pycuda() else "cpu"
     meant = parse_device(wanted)
+    if meant.cap:
+        raise UsageError(
+            f"a search holds a GPU to {meant.cap} with --clock and --power-limit, not by the name {wanted!r}"
+        )
     opener = DEVICES[meant.kind].opener
     if opener is None:
         raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")

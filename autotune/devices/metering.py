@@ -1,8 +1,8 @@
 """How energy is measured: a kernel is repeated back to back while a gauge is read. The part that needs no GPU.
 
 A gauge moves some ten times a second, so the run begins and ends at moments when it has just moved, with the GPU at
-work before and after: what is counted is work of the same time. On what sampled power misses: Burtscher, Zecena and Zong,
-Measuring GPU Power with the K20 Built-in Sensor, 2014.
+work before and after: what is counted is work of the same time. On what sampled power misses: Burtscher, Zecena and
+Zong, Measuring GPU Power with the K20 Built-in Sensor, 2014.
 """
 
 import statistics

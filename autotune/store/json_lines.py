@@ -148,8 +148,7 @@ def _verify_details(measurement: Measurement) -> None:
         for name, value in asdict(kernel).items():
             _text({name: value}, name) if name == "kernel" else _number(f"the kernel's {name}", value, zero=True)
     timing, verification = measurement.timing, measurement.verification
-    if measurement.energy is not None:
-        _verify_energy(measurement.energy)
+    _verify_energy(measurement.energy)
     if timing is not None:
         _text({"method": timing.method}, "method")
         for name in ("repeats", "clock_mhz", "power_w", "temperature_c"):
@@ -167,8 +166,8 @@ def _verify_details(measurement: Measurement) -> None:
             _number("a count of the verification", count, zero=True)
 
 
-def _verify_energy(energy: Energy) -> None:
-    for name, value in asdict(energy).items():
+def _verify_energy(energy: Energy | None) -> None:
+    for name, value in (asdict(energy) if energy is not None else {}).items():
         if name == "method":
             _text({name: value}, name)
         elif value is not None:

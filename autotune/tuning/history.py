@@ -139,6 +139,13 @@ class Records:
         finals = self.store.measurements(self.problem, self.identity.name, after_id=after_id, stage="final")
         return {record.candidate for record in finals}
 
+    def metered_finals(self) -> dict[Candidate, StoredMeasurement]:
+        """The newest final of each candidate that tells its energy."""
+        finals = self.store.measurements(
+            self.problem, self.identity.name, driver=self._drivers or None, outcome=Outcome.OK, stage="final"
+        )
+        return {record.candidate: record for record in finals if record.measurement.energy is not None}
+
     def name_winner(self, record_id: int, *, spills: bool) -> bool:
         """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
         return self.store.name_winner(record_id, spills=spills)

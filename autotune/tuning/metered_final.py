@@ -29,6 +29,8 @@ class MeteredFinal:
     evaluator: Evaluator
     hurry: bool = False
     """Whether somebody waits for the end: nothing more is measured."""
+    new: bool = True
+    """Whether anything has been learned since the last final."""
 
     def held(self, ranked: Sequence[Entry], examine: Callable[[Candidate], str], *, spills: bool) -> list[Entry]:
         """The finalists by their new figures, best first, then all others; with several objectives fastest first.
@@ -44,7 +46,7 @@ class MeteredFinal:
             self._measure_late(ranked)
         known = [entry for entry in self.ledger.ranked(spills=spills) if entry.figures is not None]
         final = self._finalists(known)
-        final = final if self.hurry else self._timed(final)
+        final = final if self.hurry else self._known(final) or self._timed(final)
         final = first_right(self._sorted(final), examine, self.records, self.ledger)
         if self.objective.several and final:
             final = self._sorted(first_right(sorted(final, key=_by_energy), examine, self.records, self.ledger))
@@ -78,6 +80,14 @@ class MeteredFinal:
         standing = self.records.standing("measured")
         there = {entry.candidate for entry in best}
         return best + [e for e in known if standing and e.candidate == standing.candidate and e.candidate not in there]
+
+    def _known(self, finalists: Sequence[Entry]) -> list[Entry]:
+        """The finalists as an earlier final has them, if nothing is new since; else none."""
+        records = {} if self.new else self.records.metered_finals()
+        if not all(entry.candidate in records for entry in finalists):
+            return []
+        found = (records[entry.candidate] for entry in finalists)
+        return [Entry(record.candidate, record.measurement, record.source_hash, record.id) for record in found]
 
     def _timed(self, finalists: Sequence[Entry]) -> list[Entry]:
         """With their new times and energies, each recorded; without those that could not be measured again."""

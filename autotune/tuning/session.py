@@ -184,7 +184,9 @@ class Session:
             with self._turn(engine):
                 self._report(engine, "finalists")
                 objective = self.options.demand.objective
-                last = MeteredFinal(objective, self.ledger, self.records, self.evaluator, hurry=engine.stop)
+                last = MeteredFinal(
+                    objective, self.ledger, self.records, self.evaluator, hurry=engine.stop, new=engine.learned > 0
+                )
                 return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
