@@ -260,7 +260,7 @@ def energy_lines(energy: Energy, ms: float) -> Iterator[str]:
     yield f"energy: all that the GPU takes for a call, from {energy.seconds:.2g} s back to back ({energy.method}){idle}"
     if energy.call_ms > _WAITED * ms:
         yield (
-            f"energy: a call took {format_ms(energy.call_ms)} ms in that run, so the GPU waited for launches in between, "
+            f"energy: a call took {format_ms(energy.call_ms)} ms in that run: the GPU waited for launches in between, "
             "and a busier one takes less for each"
         )
 
