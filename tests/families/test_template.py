@@ -36,6 +36,11 @@ def test_front_matter_is_typed(make_template: MakeTemplate) -> None:
         ("BLOCK_M = 32\n", "BLOCK_N = 32\n", "names 'BLOCK_N', which is no parameter"),
         ('why = "a swizzle needs no padding"', "", "needs a 'why'"),
         ('why = "a swizzle needs no padding"', 'because = ""', "unknown key 'because'"),
+        (
+            'why = "a swizzle needs no padding"',
+            'why = "so"\nsearch_only = "yes"',
+            "search_only is true or false, got 'yes'",
+        ),
         ('kernel = "finish"\n', "", "needs 'kernel'"),
         ('block = ["32"]', 'block = ["1", "1", "1", "1"]', "at most 3 axes"),
         ('THREADS = "WARPS * 32"', 'THREADS = "WARPS *"', "cannot parse the expression 'WARPS *'"),
