@@ -134,7 +134,7 @@ def best_of_lengths(
     def ask(asked: Mapping[str, Value]) -> Best:
         return best(
             op, device=device, db=db, template=template, reference=reference, inputs=inputs,
-            full_precision=full_precision, **asked,
+            full_precision=full_precision, objective="time", max_error=None, **asked,
         )  # fmt: skip
 
     database = _location(db)

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
@@ -278,10 +277,9 @@ class Asked:
     max_error: float | None = None
 
     @property
-    def wishes(self) -> dict[str, Any]:
-        """Of a look-up: with several objectives it answers with the fastest."""
-        objective = "time" if "," in self.objective else self.objective
-        return {"objective": objective, "max_error": self.max_error}
+    def looked_up(self) -> str:
+        """The objective of a look-up: with several ones it answers with the fastest."""
+        return "time" if "," in self.objective else self.objective
 
 
 def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
@@ -299,8 +297,7 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
     words += ["--full-precision"] if asked.full_precision else []
-    if asked.wishes["objective"] != "time":
-        words += ["--objective", asked.wishes["objective"]]
+    words += ["--objective", asked.looked_up] if asked.looked_up != "time" else []
     words += ["--max-error", f"{asked.max_error:g}"] if asked.max_error is not None else []
     gpu = looked_up(result.device)
     words += [] if gpu == usual_gpu() else ["--device", gpu]
@@ -316,8 +313,8 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     try:
         found = best(
             op.name, device=looked_up(result.device), db=asked.db, template=named[1] if named else None,
-            reference=asked.reference, inputs=None, full_precision=asked.full_precision, **asked.wishes,
-            **result.problem.fields,
+            reference=asked.reference, inputs=None, full_precision=asked.full_precision, objective=asked.looked_up,
+            max_error=asked.max_error, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
         return None

@@ -74,7 +74,8 @@ def test_a_smaller_error_may_cost_time(store: Store, family: Template, shipped: 
 def test_shipped_winners_have_errors_too(store: Store, family: Template, shipped: list[Line]) -> None:
     shipped.append(line(H200, FORWARD, made(family, 64), ok(3.0)))
     found = autotune.best("forward", max_error=0.3)
-    assert (found.origin, found.ms, found.error) == ("shipped", 3.0, pytest.approx(0.05))
+    assert (found.origin, found.ms) == ("shipped", 3.0)
+    assert found.error == pytest.approx(0.05)
     with pytest.raises(NoFeasibleConfiguration):
         autotune.best("forward", max_error=0.01)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from autotune.tuning.metered_final import MeteredFinal
 from autotune.tuning.objective import OBJECTIVES, TIME, Demand, Metered, Objective, Scale, find_objective, front
 from autotune.tuning.replayed import Unrecorded
 from autotune.tuning.samplers import make_strategy
+from autotune.tuning.strategy import Proposal
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, family, run, store, took
 
 ENERGY, EDP, BOTH = (OBJECTIVES[name] for name in ("energy", "edp", "time,energy"))
@@ -88,12 +90,16 @@ def test_studies_are_told_log_time_and_log_energy() -> None:
     assert scale.value(None, drew(took(2.0), 400.0), 1.0) is None
 
 
+def _noted(told: list[tuple[int, str, float | None]], place: int, proposal: Proposal, value: float | None) -> None:
+    told.append((place, proposal.candidate.key, value))
+
+
 def test_all_studies_know_all_trials() -> None:
     space = Families([family(A=[1, 2, 3], B=[1, 2, 3])])
     studies = [make_strategy("random", space, lambda candidate: False, seed) for seed in range(3)]
     told: list[tuple[int, str, float | None]] = []
     for place, study in enumerate(studies):
-        study.tell = lambda proposal, value, place=place: told.append((place, proposal.candidate.key, value))  # type: ignore[method-assign]
+        study.tell = partial(_noted, told, place)  # type: ignore[method-assign]
     guide = Guide(BOTH, studies)
     first, second = guide.ask(), guide.ask()
     assert first is not None
@@ -177,7 +183,7 @@ class Ended:
     ledger: Ledger
     evaluator: FunctionEvaluator
 
-    def final(self, objective: Objective, wrong: Collection[int] = (), **more: bool) -> list[Entry]:
+    def final(self, objective: Objective, wrong: Collection[object] = (), **more: bool) -> list[Entry]:
         last = MeteredFinal(objective, self.ledger, self.records, self.evaluator, **more)
         return last.held(self.ledger.ranked(), lambda c: "off" if c.config["A"] in wrong else "", spills=True)
 
@@ -242,7 +248,7 @@ def test_an_end_with_nothing_new_measures_nothing(tmp_path: Path) -> None:
 
 def test_records_by_energy(tmp_path: Path) -> None:
     """Of finalists the newest figures count, and nobody else's once there are any."""
-    search = ended(tmp_path, lambda candidate: candidate.config["A"] > 1, lambda c: drew(figures(c), 500.0))
+    search = ended(tmp_path, lambda candidate: candidate.config["A"] != 1, lambda c: drew(figures(c), 500.0))
     database = search.records.store
     assert best_by(database, PROBLEM, IDENTITY.name, ENERGY.cost).candidate.config["A"] == 5  # type: ignore[union-attr]
     search.final(ENERGY)
