@@ -48,9 +48,10 @@ class MeteredFinal:
         final = self._finalists(known)
         final = final if self.hurry else self._known(final) or self._timed(final)
         final = first_right(self._sorted(final), examine, self.records, self.ledger)
-        if self.objective.several and final:
+        if self.objective.several:
             final = self._sorted(first_right(sorted(final, key=_by_energy), examine, self.records, self.ledger))
-            self.records.name_winner(final[0].record_id, spills=spills)
+            if final:
+                self.records.name_winner(final[0].record_id, spills=spills)
         played = {entry.candidate for entry in final}
         others = [entry for entry in self.ledger.ranked(spills=spills) if entry.candidate not in played]
         return final + self._sorted(others)

@@ -225,6 +225,12 @@ def test_the_front_is_held_once_more(tmp_path: Path) -> None:
     assert trial.measurement.mj == pytest.approx(444.4)  # the record of the trial has it from now on
 
 
+def test_where_nothing_is_right_there_is_no_winner(tmp_path: Path) -> None:
+    search = ended(tmp_path, lambda candidate: True, figures)
+    front_of_all = search.final(BOTH, wrong=range(1, 10))
+    assert [entry.candidate.config["A"] for entry in front_of_all] == [6, 7, 8, 9]  # those that were no finalists
+
+
 def test_the_one_with_the_least_energy_must_be_right_elsewhere(tmp_path: Path) -> None:
     search = ended(tmp_path, lambda candidate: True, figures)
     final = search.final(ENERGY, wrong=[5])
