@@ -235,6 +235,7 @@ def _searches(store: "Store", wanted: Wanted) -> list[_Row]:
             "x best": s.best_ms and round(s.best_ms / best[s.search.problem, s.search.device, s.kind], 3),
             "begun": s.search.created_at.isoformat(timespec="seconds"),
             "templates": ",".join(s.search.settings.get("templates", ())), "part": s.search.settings.get("part", ""),
+            "objective": s.search.settings.get("objective", "time"), "max_error": s.search.settings.get("max_error"),
         }
         for s in found
     ]  # fmt: skip
