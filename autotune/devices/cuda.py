@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,8 +25,9 @@ from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
 from autotune.gpus.cap import NO_CAP, Cap
 from autotune.gpus.identity import DeviceIdentity
-from autotune.gpus.nvml import driver_release, managed_gpu, power_limit, read_state
-from autotune.gpus.present import driver_version, gpu_count, present_gpu
+from autotune.gpus.nvml import managed_gpu, read_state, why_no_energy
+from autotune.gpus.present import gpu_count, present_gpu
+from autotune.gpus.surroundings import surroundings
 
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30
@@ -70,14 +70,7 @@ class CudaDevice:
 
     def environment(self) -> Mapping[str, str]:
         """GPU, driver, CUDA version of the driver, host, and the limit of power in force, whoever has set it."""
-        limit = power_limit(self._bus_id)
-        return {
-            "device": self.identity.spec.title,
-            "driver": driver_release() or "unknown",
-            "cuda": driver_version() or "unknown",
-            "host": platform.node(),
-            **({"power_limit": limit} if limit else {}),
-        }
+        return surroundings(self.identity.spec, self._bus_id)
 
     def allocate(self, buffers: Sequence[Buffer]) -> None:
         """Make exactly these buffers exist; those unchanged in name, dtype and size keep their content.
@@ -169,12 +162,7 @@ class CudaDevice:
         return replace(timing, clock_mhz=state.clock_mhz, power_w=state.power_w, temperature_c=state.temperature_c)
 
     def why_no_energy(self) -> str:
-        found = managed_gpu(self._bus_id)
-        if found is None:
-            return "NVIDIA's management library (libnvidia-ml.so.1) is not here or does not know this GPU"
-        if found.divided:
-            return "it is divided (MIG), and its energy is that of all its parts together"
-        return "" if _gauge(self._bus_id) else "it tells neither its energy nor its power"
+        return why_no_energy(self._bus_id)
 
     def idle_power_w(self) -> float:
         return idle_power_w(self._gauge())

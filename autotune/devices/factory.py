@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -10,10 +11,12 @@ from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.extras import install
 from autotune.devices.protocol import Device
 from autotune.gpus.cap import NO_CAP, Cap
-from autotune.gpus.identity import DEVICES, DeviceName, parse_device
+from autotune.gpus.identity import DEVICES, DeviceIdentity, DeviceName, parse_device
 from autotune.gpus.known import gpu
-from autotune.gpus.present import present_gpu
+from autotune.gpus.nvml import why_no_energy
+from autotune.gpus.present import bus_id, present_gpu
 from autotune.gpus.spec import DeviceSpec
+from autotune.gpus.surroundings import surroundings
 
 
 class DeviceOpener(Protocol):
@@ -35,6 +38,14 @@ class DeviceOpener(Protocol):
         Raises:
             DeviceMissing: it is not on this machine.
         """
+
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]] | None:
+        """The identity and the environment that the device will have once it is open; None where only it can tell."""
+        return None
+
+    def why_no_energy(self) -> str:
+        """Why it will not tell what energy kernels take, as far as that is known before it is open; else empty."""
+        return ""
 
     @property
     def estimates(self) -> bool:
@@ -89,6 +100,15 @@ class CudaOpener(DeviceOpener):
     def capped(self, cap: Cap) -> Self:
         return replace(self, cap=cap)
 
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]] | None:
+        spec = present_gpu(self.index)
+        return None if spec is None else (
+            DeviceIdentity("cuda", spec, self.cap), surroundings(spec, bus_id(self.index)),
+        )  # fmt: skip
+
+    def why_no_energy(self) -> str:
+        return why_no_energy(bus_id(self.index))
+
     @property
     def gpu_index(self) -> int:
         return self.index
@@ -112,6 +132,10 @@ class CpuOpener(DeviceOpener):
         from autotune.devices.emulated import CpuDevice
 
         return CpuDevice(self.spec, self.threads)
+
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]]:
+        device = self.open()
+        return device.identity, device.environment()
 
     @property
     def estimates(self) -> bool:

@@ -121,6 +121,16 @@ def power_limit(pci_bus_id: str) -> str:
     return "" if limits is None else f"{limits[0]:.0f} W of {limits[1]:.0f}"
 
 
+def why_no_energy(pci_bus_id: str | None) -> str:
+    """Why the energy of a GPU's kernels cannot be measured; empty where it can."""
+    found = None if pci_bus_id is None else managed_gpu(pci_bus_id)
+    if found is None:
+        return "NVIDIA's management library (libnvidia-ml.so.1) is not here or does not know this GPU"
+    if found.divided:
+        return "it is divided (MIG), and its energy is that of all its parts together"
+    return "it tells neither its energy nor its power" if found.energy_mj is None and found.power_w is None else ""
+
+
 @cache
 def driver_release() -> str | None:
     """The driver's own version ("580.159.04")."""

@@ -3,6 +3,7 @@
 Computed once per problem and kept as plain arrays, so that a restarted worker reads them back.
 """
 
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping
@@ -23,7 +24,11 @@ from autotune.ops.row_bounds import SLACK, bound_rows
 FLOP_BUDGET = 2e10
 """Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
 
+_FLOPS_AN_ELEMENT = 600.0
+"""Of inputs: making one at random, twice, and reading it in a reference takes as long. Of decoding it is most."""
+
 _FEWEST = 2
+_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -79,9 +84,9 @@ def expect(
     arithmetic.
     """
     tensors = op.tensors(problem)
-    sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
+    sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
@@ -90,7 +95,7 @@ def expect(
 def make_inputs(op: Op, problem: Problem, seed: int, *, hard: bool) -> Arrays:
     """Inputs alone: what `expectations` has of the first kind, or of the second."""
     hard = hard and op.has_hard_inputs
-    sources = unit_sources(op.units(problem), op.flops(problem), seed, FLOP_BUDGET)
+    sources = unit_sources(op.units(problem), effort(op, problem), seed, FLOP_BUDGET)
     inputs, _ = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
     return inputs
 
@@ -115,6 +120,12 @@ def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]
     """
     kinds = (False, True) if op.has_hard_inputs else (False,)
     return tuple(expect(op, problem, seed, hard=hard, hidden_nan=hard) for hard in kinds)
+
+
+def effort(op: Op, problem: Problem) -> float:
+    """What units of their own would cost, in flops."""
+    elements = sum(math.prod(tensor.shape) for tensor in op.tensors(problem) if tensor.role == "input")
+    return max(op.flops(problem), _FLOPS_AN_ELEMENT * elements)
 
 
 def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:

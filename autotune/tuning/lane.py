@@ -19,12 +19,15 @@ from autotune.devices.measure import Verdict
 from autotune.devices.messages import Evaluate, Evaluated, Meter, Metering, Prepare, Retime, Retimed
 from autotune.devices.protocol import TimingBudget
 from autotune.tuning.objective import PLAIN, Demand, Metered
+from autotune.tuning.timeline import Timeline
 
 GIVE_UP_FACTOR = 1.5
 """A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
 
 _AROUND_S = 5.0
 """What a measurement of energy takes besides: until the load is steady, until the gauge moves, idle."""
+TRIAL_ERROR = 0.0035
+"""Standard error of a trial's median that is small enough: the fastest are timed once more, all in one run."""
 
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
 Found = TypeVar("Found")
@@ -51,12 +54,14 @@ class Lane:
         timed: whether candidates are timed on the device, or only verified.
         demand: what is wanted of candidates beside being right: their energies are measured where they may win by them.
         failed: called (in the lane's thread) with an error that is no candidate's fault; the lane then stops.
+        timeline: told when the device is open, the references are made and the first verdict is there.
     """
 
     def __init__(
         self, client: WorkerClient, prepare: Prepare, limit_s: float, *, timed: bool,
-        failed: Callable[[Exception], None], demand: Demand = PLAIN,
+        failed: Callable[[Exception], None], timeline: Timeline, demand: Demand = PLAIN,
     ) -> None:  # fmt: skip
+        self._timeline = timeline
         self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
         self._demand, self._metered = demand, Metered(demand.objective)
         self._steps: list[_Step] = []
@@ -187,14 +192,21 @@ class Lane:
 
     def _begin(self) -> None:
         try:
-            self._client.prepare(self._prepare)
+            self._make_ready()
         except WorkerDied:  # by no kernel: none has run yet
-            self._client.prepare(self._prepare)
+            self._make_ready()
+
+    def _make_ready(self) -> None:
+        self._client.start(self._prepare)
+        self._timeline.mark("device")
+        self._client.prepare(self._prepare)
+        self._timeline.mark("references")
 
     def _evaluate(self, artifact: Artifact, plan: LaunchPlan) -> Judged:
         start = time.monotonic()
         verdict = self._judge(artifact, plan)
         seconds = time.monotonic() - start
+        self._timeline.mark("verdict")
         if (
             verdict.outcome is Outcome.OK
             and verdict.timing is not None
@@ -251,5 +263,5 @@ class Lane:
         if not self._timed:
             return None
         best = self._best_ms
-        factor = GIVE_UP_FACTOR * self._demand.objective.slack
-        return TimingBudget(give_up_above_ms=None if best is None else factor * best)
+        limit = None if best is None else GIVE_UP_FACTOR * self._demand.objective.slack * best
+        return TimingBudget(relative_error=TRIAL_ERROR, give_up_above_ms=limit)

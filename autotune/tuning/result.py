@@ -9,6 +9,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.families.traits import Traits
+from autotune.tuning.timeline import Event
 
 TIE = 0.001
 """Part of a time by which estimates may differ and still be taken as equal."""
@@ -86,6 +87,7 @@ class SearchResult:
     objective: str = "time"
     max_error: float | None = None
     pareto: tuple[Ranked, ...] = ()  # what no other beats in time and energy, fastest first, where energy was measured
+    timeline: Mapping[Event, float] = field(default_factory=dict)  # seconds since the run began
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -111,6 +113,7 @@ class SearchResult:
             "seconds": round(self.seconds, 3),
             "build_seconds": round(self.build_seconds, 3),
             "device_seconds": round(self.device_seconds, 3),
+            "timeline": {event: round(seconds, 3) for event, seconds in self.timeline.items()},
             "stopped": self.stopped,
             "unexamined": self.unexamined,
             "database": self.database,

@@ -1,6 +1,7 @@
 """The search as Python calls. What is heavy is imported when called."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,12 +131,12 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.families.user_functions import named
     from autotune.gpus.cap import Cap
     from autotune.gpus.capped import capped
-    from autotune.store import open_store
+    from autotune.tuning.beginning import begin
     from autotune.tuning.choose import choose_subject
     from autotune.tuning.events import silent
     from autotune.tuning.objective import ENERGY_S, Demand, find_objective
     from autotune.tuning.pins import pinned
-    from autotune.tuning.session import Options, search_one
+    from autotune.tuning.search_options import Options
 
     demand = Demand(find_objective(objective), max_error, ENERGY_S if energy_seconds is None else energy_seconds)
     options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick, demand=demand).checked()
@@ -149,9 +150,15 @@ def sweep(  # noqa: PLR0913 - as `search`
     cap = Cap(clock, power_limit)
     opener = choose_device(device, target).capped(cap)
     _require_meter(demand, opener)
-    with open_store(db) as store, capped(cap, opener.gpu_index):
-        for problem in chosen:
-            yield search_one(subject, problem, opener, options, store, progress or silent)
+    with capped(cap, opener.gpu_index), closing(begin(subject, chosen[0], opener, options)) as first:
+        from autotune.store import open_store
+        from autotune.tuning.session import search_begun
+
+        with open_store(db) as store:
+            for place, problem in enumerate(chosen):
+                begun = begin(subject, problem, opener, options) if place else first
+                with closing(begun):
+                    yield search_begun(begun, options.budget(opener), subject, options, store, progress or silent)
 
 
 def _require_meter(demand: "Demand", opener: "DeviceOpener") -> None:

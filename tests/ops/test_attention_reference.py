@@ -36,6 +36,7 @@ CASES: list[dict[str, Any]] = [
     {"T": 7, "T_kv": 3, "causal": False},
     {"T": 600, "NH": 1, "NH_kv": 1},
     {"T": 5, "NH": 6, "NH_kv": 2},
+    {"T": 5, "T_kv": 4, "NH": 6, "NH_kv": 2, "causal": False},
 ]
 
 
@@ -49,7 +50,29 @@ def test_forward_is_the_formula(case: dict[str, Any]) -> None:
     np.testing.assert_allclose(got["lse"], lse, rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", [{"T": 5, "T_kv": 3}, {"T": 3, "T_kv": 5}, {"T": 4, "NH": 3, "NH_kv": 1}], ids=str)
+GRADIENTS: list[dict[str, Any]] = [
+    {"T": 5, "T_kv": 3},
+    {"T": 3, "T_kv": 5},
+    {"T": 4, "NH": 3, "NH_kv": 1},
+    {"T": 3, "T_kv": 2, "NH": 4, "NH_kv": 2, "causal": False},
+]
+
+
+@pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
+def test_heads_that_share_keys_have_the_scales_of_heads_of_their_own(op: Op) -> None:
+    """Without a mask they are computed as rows of one head."""
+    problem = op.problem(B=2, NH=4, NH_kv=2, T=5, T_kv=6, HS=8, dtype="bf16", causal=False)
+    inputs = op.inputs(problem, 3)
+    apart = {name: a.repeat(2, axis=1) if name in ("k", "v") else a for name, a in inputs.items()}
+    shared, own = op.row_scales(problem, inputs), op.row_scales(problem.replace(NH_kv=4), apart)
+    for name in ("out", "lse", "dq"):
+        if name in own:
+            assert shared[name].size.shape == (2, 4, 5)
+            np.testing.assert_allclose(shared[name].size, own[name].size, rtol=1e-4)
+            np.testing.assert_allclose(shared[name].noise, own[name].noise, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_backward_is_the_derivative_of_forward(case: dict[str, Any]) -> None:
     problem = BACKWARD.problem(**{"B": 1, "NH": 2, "HS": 4, "dtype": "fp32", **case})
     inputs = {name: array.astype(np.float64) for name, array in BACKWARD.inputs(problem, 2).items()}

@@ -26,7 +26,8 @@ from autotune.tuning.choose import choose_subject
 from autotune.tuning.evaluation import Task
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 
 FIELDS: Mapping[str, Value] = {"B": 1, "NH": 2, "T": 128, "HS": 64}
 MISTAKES = {

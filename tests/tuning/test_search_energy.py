@@ -20,7 +20,8 @@ from autotune.tuning.examination import Examiner
 from autotune.tuning.objective import OBJECTIVES, Demand
 from autotune.tuning.pins import pinned
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 from tests.gpu_double import GpuDoubleOpener
 
 TIMED = Path(__file__).parent / "faults" / "timed.cu.j2"
