@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,8 +23,9 @@ from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
 from autotune.gpus.identity import DeviceIdentity
-from autotune.gpus.nvml import driver_release, read_state
-from autotune.gpus.present import driver_version, gpu_count, present_gpu
+from autotune.gpus.nvml import read_state
+from autotune.gpus.present import gpu_count, present_gpu
+from autotune.gpus.surroundings import surroundings
 
 _FLUSH_SECONDS_A_STEP = 5e-6  # the flush must outlast the host's queueing of the plan, so that no launch waits for it
 _MAX_FLUSH_BYTES = 1 << 30
@@ -68,12 +68,7 @@ class CudaDevice:
 
     def environment(self) -> Mapping[str, str]:
         """GPU, driver, CUDA version of the driver, host."""
-        return {
-            "device": self.identity.spec.title,
-            "driver": driver_release() or "unknown",
-            "cuda": driver_version() or "unknown",
-            "host": platform.node(),
-        }
+        return surroundings(self.identity.spec)
 
     def allocate(self, buffers: Sequence[Buffer]) -> None:
         """Make exactly these buffers exist; those unchanged in name, dtype and size keep their content.

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -9,10 +10,11 @@ from autotune.core import settings
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.extras import install
 from autotune.devices.protocol import Device
-from autotune.gpus.identity import DEVICES, DeviceName, parse_device
+from autotune.gpus.identity import DEVICES, DeviceIdentity, DeviceName, parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.present import present_gpu
 from autotune.gpus.spec import DeviceSpec
+from autotune.gpus.surroundings import surroundings
 
 
 class DeviceOpener(Protocol):
@@ -34,6 +36,10 @@ class DeviceOpener(Protocol):
         Raises:
             DeviceMissing: it is not on this machine.
         """
+
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]] | None:
+        """The identity and the environment that the device will have once it is open; None where only it can tell."""
+        return None
 
     @property
     def estimates(self) -> bool:
@@ -74,6 +80,10 @@ class CudaOpener(DeviceOpener):
 
         return CudaDevice(self.index)
 
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]] | None:
+        spec = present_gpu(self.index)
+        return None if spec is None else (DeviceIdentity("cuda", spec), surroundings(spec))
+
     @property
     def gpu_index(self) -> int:
         return self.index
@@ -97,6 +107,10 @@ class CpuOpener(DeviceOpener):
         from autotune.devices.emulated import CpuDevice
 
         return CpuDevice(self.spec, self.threads)
+
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]]:
+        device = self.open()
+        return device.identity, device.environment()
 
     @property
     def estimates(self) -> bool:

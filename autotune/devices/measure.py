@@ -28,6 +28,7 @@ Storages = Mapping[str, NDArray[Any]]
 _NAN = 0xFF
 _BETWEEN = 3.0  # between the second run's inputs: families compute again what comes out as NaN, and right
 _WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
+_LEFT_OVER = 0x44  # 4.3 in fp16, 785 in bf16 and fp32: what a workspace may hold, and no reason to compute a row again
 
 _OTHER_BITS = "run again it gives other bits, though its family says that it is deterministic"
 
@@ -201,11 +202,11 @@ class Bench:
     def _verify(self, program: Program, sides: tuple[_Side, ...]) -> tuple[Verification, str, Storages]:
         """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
 
-        Outputs and workspaces were NaN before the first run. Before the second one outputs hold finite values that
-        are far from right, and workspaces what the first run left: kernels that add to what is there, blend it in,
-        or write only what has not been written yet are caught. The second run has other inputs, where the op knows
-        some that show more, and every tensor that allows it has other strides. The outputs returned are those of the
-        first run.
+        Outputs and workspaces were NaN before the first run. Before the second one both hold finite values that are
+        far from right: kernels that add to what is there, blend it in, or write only what has not been written yet
+        are caught, and those that compute again what NaN in a workspace has made NaN. The second run has other
+        inputs, where the op knows some that show more, and every tensor that allows it has other strides. The outputs
+        returned are those of the first run.
         """
         own, *others = sides
         outputs = self._outputs(own)
@@ -216,12 +217,14 @@ class Bench:
             for buffer in other.own:
                 if buffer.role == "output":
                     self._device.poison(buffer.name, _WRONG)
+            self._leave_over(other.plan)
             self._device.run(program, other.plan)
             again, message = self._compare(other, self._outputs(other))
             message = message and other.label + message
             verification = again if message else worse(verification, again)
         if not message and not others:
             self._spoil(own, outputs)
+            self._leave_over(own.plan)
             self._device.run(program, own.plan)
             repeated, message = self._compare_again(own, outputs)
             message = message and f"run again over other values: {message}"
@@ -242,6 +245,11 @@ class Bench:
                 image = known[buffer.name].copy()
                 image[inside[0]] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
                 self._device.upload(buffer.name, image)
+
+    def _leave_over(self, plan: LaunchPlan) -> None:
+        for buffer in plan.buffers:
+            if buffer.role == "workspace":
+                self._device.poison(buffer.name, _LEFT_OVER)
 
     def _compare_again(self, side: _Side, known: Storages) -> tuple[Verification | None, str]:
         """Compare the outputs that are there now, unless they equal the `known` good ones bit for bit."""

@@ -9,6 +9,7 @@ from autotune.core.errors import AutotuneError
 from autotune.core.measurement import Timing
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
+from autotune.devices.factory import DeviceOpener
 from autotune.devices.measure import Verdict
 from autotune.devices.protocol import TimingBudget
 from autotune.devices.twin import GAPS, Placement
@@ -30,6 +31,14 @@ class Prepare:
     op: OpSource
     problem: Problem
     seed: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """The first message: which device to open, and what to make beside that, for a `Prepare` that follows."""
+
+    opener: DeviceOpener
+    ahead: Prepare | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class TimingBudget:
     max_repeats: int = 200
     max_seconds: float = 0.5
     warmup: int = 2
-    relative_spread: float = 0.01  # stop once the interquartile range over the median is below this
+    relative_error: float = 0.0015  # stop once the median's standard error over the median is below this
     give_up_above_ms: float | None = None
 
 

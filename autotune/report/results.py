@@ -21,6 +21,7 @@ from autotune.ops.op import Field, Op
 from autotune.ops.registry import FIELD_OPTIONS, get_op
 from autotune.report.listing import differing
 from autotune.tuning.result import TIE, Ranked, SearchResult
+from autotune.tuning.timeline import WORDS
 
 _WHY = {
     "trials": "all trials of the budget are done",
@@ -85,6 +86,8 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
             f"{60 * result.new / result.seconds:.0f} candidates a minute; "
             f"compile {result.build_seconds:.0f} s, device {result.device_seconds:.0f} s"
         )
+        if result.timeline and not result.estimated:
+            yield ", ".join(f"{WORDS[event]} {seconds:.1f} s" for event, seconds in result.timeline.items())
     elif result.stopped == "trials" and result.resumed == result.trials:
         yield (
             f"nothing was left to do: earlier runs made all {number(result.trials, 'trial')}, whatever their sampler "

@@ -17,9 +17,13 @@ from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.measure import Verdict
 from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
 from autotune.devices.protocol import TimingBudget
+from autotune.tuning.timeline import Timeline
 
 GIVE_UP_FACTOR = 1.5
 """A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
+
+TRIAL_ERROR = 0.0035
+"""Standard error of a trial's median that is small enough: the fastest are timed once more, all in one run."""
 
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
 Judged = tuple[Verdict, float]
@@ -44,12 +48,14 @@ class Lane:
         limit_s: seconds a candidate may take.
         timed: whether candidates are timed on the device, or only verified.
         failed: called (in the lane's thread) with an error that is no candidate's fault; the lane then stops.
+        timeline: told when the device is open, the references are made and the first verdict is there.
     """
 
     def __init__(
         self, client: WorkerClient, prepare: Prepare, limit_s: float, *, timed: bool,
-        failed: Callable[[Exception], None],
+        failed: Callable[[Exception], None], timeline: Timeline,
     ) -> None:  # fmt: skip
+        self._timeline = timeline
         self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
         self._steps: list[_Step] = []
         self._changed = threading.Condition()  # a step is queued before the end or not at all
@@ -171,15 +177,22 @@ class Lane:
 
     def _begin(self) -> None:
         try:
-            self._client.prepare(self._prepare)
+            self._make_ready()
         except WorkerDied:  # by no kernel: none has run yet
-            self._client.prepare(self._prepare)
+            self._make_ready()
+
+    def _make_ready(self) -> None:
+        self._client.start(self._prepare)
+        self._timeline.mark("device")
+        self._client.prepare(self._prepare)
+        self._timeline.mark("references")
 
     def _evaluate(self, artifact: Artifact, plan: LaunchPlan) -> Judged:
         start = time.monotonic()
         verdict = self._judge(artifact, plan)
         seconds = time.monotonic() - start
         self.busy_seconds += seconds
+        self._timeline.mark("verdict")
         if verdict.outcome is Outcome.OK and verdict.timing is not None:
             self.note_best(verdict.timing.median_ms)  # the next candidate may begin before anyone else says so
         return verdict, seconds
@@ -208,4 +221,5 @@ class Lane:
         if not self._timed:
             return None
         best = self._best_ms
-        return TimingBudget(give_up_above_ms=None if best is None else GIVE_UP_FACTOR * best)
+        limit = None if best is None else GIVE_UP_FACTOR * best
+        return TimingBudget(relative_error=TRIAL_ERROR, give_up_above_ms=limit)

@@ -9,6 +9,7 @@ from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.families.traits import Traits
+from autotune.tuning.timeline import Event
 
 TIE = 0.001
 """Part of a time by which estimates may differ and still be taken as equal."""
@@ -74,6 +75,7 @@ class SearchResult:
     unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
     firsts: Mapping[Outcome, Candidate] = field(default_factory=dict)  # those of `messages`
+    timeline: Mapping[Event, float] = field(default_factory=dict)  # seconds since the run began
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -96,6 +98,7 @@ class SearchResult:
             "seconds": round(self.seconds, 3),
             "build_seconds": round(self.build_seconds, 3),
             "device_seconds": round(self.device_seconds, 3),
+            "timeline": {event: round(seconds, 3) for event, seconds in self.timeline.items()},
             "stopped": self.stopped,
             "unexamined": self.unexamined,
             "database": self.database,

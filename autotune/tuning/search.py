@@ -1,6 +1,7 @@
 """The search as Python calls. What is heavy is imported when called."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,11 +109,11 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.devices.factory import choose_device
     from autotune.families.template import names_file
     from autotune.families.user_functions import named
-    from autotune.store import open_store
+    from autotune.tuning.beginning import begin
     from autotune.tuning.choose import choose_subject
     from autotune.tuning.events import silent
     from autotune.tuning.pins import pinned
-    from autotune.tuning.session import Options, search_one
+    from autotune.tuning.search_options import Options
 
     options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick).checked()
     own = any(names_file(text) for text in templates)
@@ -123,6 +124,13 @@ def sweep(  # noqa: PLR0913 - as `search`
     subject = pinned(subject, params or {})
     chosen = [subject.problem(fields) for fields in problems]
     opener = choose_device(device, target)
-    with open_store(db) as store:
-        for problem in chosen:
-            yield search_one(subject, problem, opener, options, store, progress or silent)
+    begun = begin(subject, chosen[0], opener, options)
+    with closing(begun):
+        from autotune.store import open_store
+        from autotune.tuning.session import search_begun
+
+        with open_store(db) as store:
+            for place, problem in enumerate(chosen):
+                begun = begin(subject, problem, opener, options) if place else begun
+                with closing(begun):
+                    yield search_begun(begun, options.budget(opener), subject, options, store, progress or silent)

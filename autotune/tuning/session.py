@@ -1,6 +1,5 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compilers.cache import BuildCache
 from autotune.core.candidate import Candidate
-from autotune.core.errors import UsageError
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -21,9 +18,9 @@ from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
+from autotune.tuning.beginning import Begun, begin, begin_with
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import Subject, choose_families, require_some
-from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_expected, nothing_wrong
@@ -34,65 +31,21 @@ from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
 from autotune.tuning.neighbours import neighbours
-from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
-from autotune.tuning.samplers import make_strategy, require_sampler
+from autotune.tuning.samplers import make_strategy
+from autotune.tuning.search_options import Options
 from autotune.tuning.summary import Findings, summarise
+from autotune.tuning.timeline import Timeline
 
 STARTUP = 10
 """Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
 
-CANDIDATE_LIMIT_S = 20.0
-
 _TURN_S = 0.3
+
 
 _SPARE_CORES = 8
 """With so many builds at a time two more do not slow the search down."""
-
-_LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
-
-    `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
-    be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
-    of earlier runs not among them, whatever `trials` is.
-    """
-
-    trials: int | None = None
-    timeout_s: float | None = None
-    sampler: str = "parzen"
-    seed: int = 0
-    jobs: int | None = None
-    limit_s: float = CANDIDATE_LIMIT_S
-    final: bool = True
-    spills: bool = True
-    quick: bool = False
-
-    def checked(self) -> "Options":
-        """These options.
-
-        Raises:
-            UsageError: an unknown sampler, or a number below what makes sense.
-        """
-        require_sampler(self.sampler)
-        for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
-            if value is not None and not least <= value <= _LARGEST:
-                raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
-        if self.quick and self.trials is not None:
-            raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
-            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
-        return self
-
-    def budget(self, opener: DeviceOpener) -> Budget:
-        """Trials and time; a grid is walked to its end unless told otherwise."""
-        if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
-            return Budget(self.trials, self.timeout_s)
-        return Budget(40, 150.0) if opener.estimates else Budget(100, None)
 
 
 @dataclass
@@ -112,6 +65,7 @@ class Session:
     """Told of each new leader, which is likely to be examined."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
+    timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -131,6 +85,7 @@ class Session:
                     leader = self.ledger.best
                     self.expect(leader.candidate)
                 self._report(engine, _phase(engine))
+            self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
@@ -139,7 +94,7 @@ class Session:
         options, families = self.options, self.families
         if self.only is not None:
             return self._engine_of(self.only)
-        learns = options.sampler not in {"grid", "random"}
+        learns = options.learns
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
             lambda seen: make_strategy(options.sampler, families, seen, options.seed),
@@ -179,6 +134,7 @@ class Session:
                 return sorted(ranked, key=lambda entry: entry.candidate != standing)
             self._report(engine, "finalists")
             final = hold_final(ranked, standing, self.records, self.evaluator)
+            self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
@@ -210,6 +166,7 @@ class Session:
         if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
             self._report(engine, "examining")
             ranked = first_right(ranked, self.examine, self.records, self.ledger)
+            self.timeline.mark("examined")
         if ranked:
             self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
         return ranked
@@ -243,9 +200,8 @@ def search_one(
         DeviceMissing: the device cannot be opened.
         AutotuneError: the machinery failed: compiler, database, worker, a template that does not render.
     """
-    clock = Clock(options.budget(opener))
-    with closing(WorkerClient(opener)) as client:
-        return search_with(client, clock, subject, problem, options, store, listener)
+    with closing(begin(subject, problem, opener, options)) as begun:
+        return search_begun(begun, options.budget(opener), subject, options, store, listener)
 
 
 def search_with(
@@ -253,24 +209,32 @@ def search_with(
     listener: Listener,
 ) -> SearchResult:  # fmt: skip
     """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
-    opened = client.start()
-    families = choose_families(subject.templates, problem, opened.identity.spec)
-    records = _begin(subject, problem, opened, options, store)
-    task = Task(
-        subject.op, subject.source, problem, {template.name: template for template in subject.templates},
-        opened.identity, opened.environment, options.seed, options.limit_s,
-    )  # fmt: skip
-    cache, builds = BuildCache(), options.jobs or os.cpu_count() or 1
-    with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
+    with closing(begin_with(client, subject, problem, options, clock.start)) as begun:
+        return search_begun(begun, clock.budget, subject, options, store, listener)
+
+
+def search_begun(
+    begun: Begun, budget: Budget, subject: Subject, options: Options, store: Store, listener: Listener
+) -> SearchResult:
+    """Search for what has begun, going on from what the database holds. Raises as `search_one`."""
+    task, clock = begun.task, Clock(budget, begun.start)
+    families = choose_families(subject.templates, task.problem, task.identity.spec)
+    records = _begin(subject, task.problem, begun.opened, options, store)
+    builds = options.jobs or os.cpu_count() or 1
+    with closing(Examiner(task, begun.cache)) as examiner:
         session = Session(
-            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
+            families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
-            only=likely(subject.templates, families, records) if options.quick else None,
+            only=likely(subject.templates, families, records) if options.quick else None, timeline=begun.timeline,
         )  # fmt: skip
         findings = session.run()
         _end(records, findings)
-        result = summarise(findings, task, families, clock, pipeline.load(), store.location)
-        return replace(result, unexamined="interrupted" if findings.engine.stop else examiner.skipped)
+        result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location)
+        return replace(
+            result,
+            timeline=begun.timeline.seconds(),
+            unexamined="interrupted" if findings.engine.stop else examiner.skipped,
+        )
 
 
 def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
