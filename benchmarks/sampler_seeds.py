@@ -3,8 +3,8 @@
     python -m benchmarks.sampler_seeds SPACES/*.json.gz --seeds 0-19 --trials 100 --in-flight 1
     python -m benchmarks.sampler_seeds SPACES/*.json.gz --seeds 100-139 --trials 100,200,400 --in-flight 1,4,20,64
 
-Constants are chosen with seeds 0 to 19. Seeds 100 to 139 are looked at once, with what is to be landed. Cells are those of
-`autotune replay`, with the geometric mean over seeds in parentheses: of few seeds it says more than a median.
+Constants are chosen with seeds 0 to 19; seeds 100 to 139 are looked at once, with what is to be landed. Cells are
+those of `autotune replay`, with the geometric mean over seeds in parentheses: of few seeds it says more than a median.
 """
 
 import argparse
