@@ -147,10 +147,13 @@ def main() -> int:
             print(json.dumps({"problem": row.problem.to_json(), "configs": dict(row.configs)}))
         return 0
     look = look_up(spec, _NOWHERE)
-    wanted = {(row.problem, name): config for row in rows for name, config in row.configs.items()}
-    for name in dict.fromkeys(name for _, name in wanted):
-        those = [problem for problem, other in wanted if other == name]
-        build_all(those, lambda problem, name=name: answer(template, problem, wanted[problem, name], spec))
+    for name in dict.fromkeys(name for row in rows for name in row.configs):
+        wanted = {row.problem: row.configs[name] for row in rows if name in row.configs}
+
+        def chosen(problem: Problem, wanted: Mapping[Problem, Mapping[str, Value]] = wanted) -> Best:
+            return answer(template, problem, wanted[problem], spec)
+
+        build_all(wanted, chosen)
     build_all([p for p in with_forwards(row.problem for row in rows) if p.op == "forward"], look)
     failures = 0
     for row in rows:
