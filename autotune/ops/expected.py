@@ -28,6 +28,7 @@ _FLOPS_AN_ELEMENT = 600.0
 """Of inputs: making one at random, twice, and reading it in a reference takes as long. Of decoding it is most."""
 
 _FEWEST = 2
+_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -71,7 +72,8 @@ def expect(
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
     `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
-    (`Op.hide`), hard ones in one tensor of the first unit alone: what NaN has reached is computed again, slowly.
+    (`Op.hide`), hard ones in one tensor of the first unit or of the last alone: what NaN has reached is computed
+    again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
     random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
@@ -85,7 +87,7 @@ def expect(
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
@@ -137,13 +139,18 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
 
 
 def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
-    """The values, of the first unit one tensor as it is `hidden`: of those that were changed the seed takes one."""
-    changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
+    """The values, one tensor of one unit as it is `hidden`: of those that were changed there the seed takes one.
+
+    With an even seed it is the first unit, else the last, whose rows are the last: an examination has seeds of both.
+    """
+    unit = (op.units(problem) - 1) * (seed % 2)
+    here, there = op.unit(problem, dict(values), unit), op.unit(problem, hidden, unit)
+    changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
     if not changed:
         return values
     name = changed[seed % len(changed)]
     mixed = {**values, name: values[name].copy()}
-    op.unit(problem, mixed, 0)[name][...] = op.unit(problem, hidden, 0)[name]
+    op.unit(problem, mixed, unit)[name][...] = there[name]
     return mixed
 
 
