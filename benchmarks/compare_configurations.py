@@ -129,7 +129,9 @@ def main() -> int:
     parser.add_argument("--lines", type=Path, help="rows of a file, in place of winners")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.06, help="a round of a contender")
-    parser.add_argument("--list", action="store_true", help="print what would be measured, as --lines reads it; needs no GPU")
+    parser.add_argument(
+        "--list", action="store_true", help="print what would be measured, as --lines reads it; needs no GPU"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     template = next(t for t in builtin_templates(given.op) if t.name == given.template)
