@@ -1,4 +1,4 @@
-"""Launches with attributes by the CUDA driver: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
+"""Launches with attributes: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
 
 import ctypes
 from dataclasses import dataclass, field

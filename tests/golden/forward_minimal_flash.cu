@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=2 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b6c333f8d09e38fb
+// hash:          ea9e8da20051f209
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"

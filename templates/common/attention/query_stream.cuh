@@ -22,8 +22,8 @@ struct QueryStream {
     int query_first;  // of the first step of a head
     int query_last;   // of its last step
     TileCopier<Tile, THREADS> copier;
-    bool vectors_q = allows_vectors<Tile::CHUNK_COLS>(in.q);
-    bool vectors_dout = allows_vectors<Tile::CHUNK_COLS>(in.dout);
+    bool vectors_q = allows_vectors<Tile::WIDTH>(in.q);
+    bool vectors_dout = allows_vectors<Tile::WIDTH>(in.dout);
 
     /// Starts to copy a step's tiles.
     __device__ __forceinline__ void copy(int head, int query, int stage) const
