@@ -18,6 +18,7 @@ from pathlib import Path
 
 from autotune.compilers.cache import write_source
 from autotune.core.candidate import Candidate
+from autotune.core.outcome import Outcome
 from autotune.core.plan import Launch
 from autotune.core.problem import Problem
 from autotune.devices.factory import DeviceOpener, choose_device
@@ -134,7 +135,7 @@ class Comparison:
         mine = ours.run(both, self.problem, self.opener, [first, candidate, others[1]], jobs=1, limit_s=_CANDIDATE_S)
         kernels = [self._kernel(self.subject, first, "before"), self._kernel(subject, candidate, mistake.name)]
         them = theirs.run(self._job([*kernels, self._kernel(self.subject, others[1], "after")], atol), _CRASH_S)
-        survived = ours.let_through(mine.found[others[1]])
+        survived = mine.found[others[1]].outcome in (Outcome.OK, Outcome.PRUNED)
         return Fate(
             mistake.name,
             mistake.what,

@@ -65,7 +65,7 @@ class Session:
     ledger: Ledger = field(default_factory=Ledger)
     examine: Callable[[Candidate], str] = nothing_wrong
     expect: Callable[[Candidate], None] = nothing_expected
-    """Told of each new leader, which is likely to be examined."""
+    """Told of who leads in the second half, and is likely to be examined."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
     timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
@@ -84,7 +84,7 @@ class Session:
         leader = self.ledger.best
         with interruptible(engine):
             for _ in engine.steps():
-                if self.ledger.best is not None and self.ledger.best is not leader:
+                if self._likely_to_stay and self.ledger.best is not None and self.ledger.best is not leader:
                     leader = self.ledger.best
                     self.expect(leader.candidate)
                 self._report(engine, _phase(engine))
@@ -92,6 +92,12 @@ class Session:
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
+
+    @property
+    def _likely_to_stay(self) -> bool:
+        """Whether half of the trials are made: until then leaders change often, and what is built for them is in vain."""
+        trials = self.clock.budget.trials
+        return trials is None or 2 * self.ledger.trials >= trials
 
     def _engine(self) -> Engine:
         options, families = self.options, self.families

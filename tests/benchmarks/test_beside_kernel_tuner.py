@@ -85,8 +85,7 @@ def test_what_kernel_tuner_is_called_with(source: KernelSource, tmp_path: Path) 
     params = {theirs.NUMBER: 1, theirs.THREADS: 96}
     assert (given["kernel_source"](params), given["problem_size"](params)) == ("code", (5, 2, 1))
     assert given["smem_args"]["size"](params) == 1024
-    assert given["restrictions"](params)
-    assert not given["restrictions"]({**params, theirs.THREADS: one.threads})
+    assert given["restrictions"] == [f"beside_threads == [{one.threads}, 96][beside_number]"]
     assert given["compiler_options"] == ["-O3", "-I", str(tmp_path)]
 
 

@@ -378,3 +378,17 @@ def test_winners_that_must_not_spill(tmp_path: Path, spills: bool, winner: int, 
         standing = records.standing("measured")
     assert standing is not None
     assert standing.candidate.config["X"] == winner
+
+
+def test_builds_for_an_examination_begin_in_the_second_half(tmp_path: Path) -> None:
+    told: list[int] = []
+    times = iter([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0])
+    evaluator = FunctionEvaluator(lambda candidate: took(next(times)))  # each is faster than those before
+    with store(tmp_path) as db:
+        session = Session(
+            Families([family(A=range(8))]), Records(db, IDENTITY, PROBLEM), evaluator, Clock(Budget(8)),
+            Options(sampler="random", final=False), estimated=False,
+            expect=lambda candidate: told.append(session.ledger.trials),
+        )  # fmt: skip
+        session.run()
+    assert told == [4, 5, 6, 7, 8]
