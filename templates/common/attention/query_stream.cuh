@@ -30,9 +30,10 @@ struct QueryStream {
     __device__ __forceinline__ void copy(int head, int query, int stage) const
     {
         const int batch_now = opaque(batch);  // addresses are computed when they are used, and not kept in registers
-        copy_rows<ROWS>(copier, q + stage * Tile::bytes(ROWS), in.q, batch_now, head, query, in.T, vectors_q);
-        copy_rows<ROWS>(value_copier, dout + stage * ValueTile::bytes(ROWS), in.dout, batch_now, head, query, in.T,
-                        vectors_dout);
+        const int offset = stage * Tile::bytes(ROWS);
+        const int value_offset = stage * ValueTile::bytes(ROWS);
+        copy_rows<ROWS>(copier, q + offset, in.q, batch_now, head, query, in.T, vectors_q);
+        copy_rows<ROWS>(value_copier, dout + value_offset, in.dout, batch_now, head, query, in.T, vectors_dout);
         if (threadIdx.x < ROWS / 2)  // two queries a copy
             copy_async(shared_address(sums) + (stage * ROWS + 2 * threadIdx.x) * sizeof(RowSums),
                        in.sums_of(batch_now, head, query + 2 * threadIdx.x), true);
