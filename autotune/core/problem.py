@@ -42,6 +42,13 @@ class Problem:
         """Whether a field has a value of its own, which is not implied."""
         return any(key == name for key, _ in self.values)
 
+    def unsaid(self) -> tuple["Problem", ...]:
+        """Where it says what might be implied: the problems that do not, with the one value and with the other."""
+        said = [(name, source) for name, source in self.implied if self.says(name)]
+        return tuple(
+            self.replace(**change) for name, source in said for change in ({name: self[source]}, {source: self[name]})
+        )
+
     def integer(self, name: str) -> int:
         """The field as an int (lengths and counts)."""
         value = self[name]
