@@ -46,12 +46,12 @@ def test_values_of_another_size(family: Template, problem: Problem, cache: Build
 
 
 OTHER_WAYS: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
-    ("backward", "flash_wgmma", {"HS": 96, "HS_v": 40}, {"SPLIT": "gradients", "BLOCK_N": 64, "DQ_ACCUMULATE": "atomic"}),
+    ("backward", "flash_wgmma", {"HS": 96, "HS_v": 40}, {"SPLIT": "gradients", "BLOCK_N": 64, "ORDER": "plain"}),
     ("backward", "flash_wgmma", {"HS": 40, "HS_v": 96}, {"DQ_ACCUMULATE": "separate", "ORDER": "plain"}),
     ("backward", "flash_mma", {"HS": 40, "HS_v": 96}, {"DQ_ACCUMULATE": "separate"}),
-    ("backward", "flash_mma", {"HS": 96, "HS_v": 40}, {"WARPS_D": 2, "BLOCK_M": 64, "CHUNK": 32}),
+    ("backward", "flash_mma", {"HS": 96, "HS_v": 40}, {"WARPS_D": 2, "BLOCK_N": 64, "BLOCK_M": 64, "CHUNK": 32}),
     ("backward", "flash_tf32x3", {"HS": 40, "HS_v": 96}, {"DQ_ACCUMULATE": "separate"}),
-    ("forward", "flash_mma", {"HS": 24, "HS_v": 96}, {"SPLIT": 2}),
+    ("forward", "flash_mma", {"HS": 24, "HS_v": 96}, {"SPLIT": 2, "BLOCK_M": 64, "BLOCK_N": 32, "OVERLAP": 0}),
     ("forward", "flash_wgmma", {"HS": 96, "HS_v": 40}, {"OUT_APART": False, "PERSISTENT": False}),
 )
 
