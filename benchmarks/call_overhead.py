@@ -25,7 +25,7 @@ from autotune.answers import calls
 from autotune.answers import kernel as kernels
 from autotune.answers.kernel import Kernel
 from autotune.core.plan import Launch, LaunchPlan, argument_places
-from autotune.integrations import torch_kernels
+from autotune.integrations import torch_kernels, torch_sdpa
 from autotune.torch import attention, scaled_dot_product_attention
 
 FIELDS: Mapping[str, Any] = {"B": 1, "NH": 2, "T": 128, "HS": 64, "dtype": "bf16", "causal": True}
@@ -68,6 +68,7 @@ def host_only() -> Iterator[None]:
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (torch_kernels, "_KERNELS", known),
         (torch_kernels, "_READY", {}),
+        (torch_sdpa, "_KNOWN", {}),
         (kernels, "is_on_device", lambda _: True),
         (calls, "raw_stream", lambda _: 0),
         (torch._C, "_cuda_getDevice", lambda: 0),

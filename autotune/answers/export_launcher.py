@@ -67,6 +67,12 @@ class LaunchCode:
     raises_limit: bool
     arguments: tuple[str, ...]
     condition: str | None
+    overlaps: bool = False  # the launch before
+
+    @property
+    def attributes(self) -> int:
+        """How many the launch has."""
+        return bool(self.cluster) + self.overlaps
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,15 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
+            overlaps=step.overlaps is not None and self._known(step.overlaps, step.kernel),
         )
+
+    def _known(self, expression: Expression, kernel: str) -> bool:
+        """A condition that no size decides that the launcher gets."""
+        holds = self._cpp(expression)
+        if isinstance(holds, Code):
+            raise NotInCpp(f"whether {kernel} overlaps the launch before it depends on a size")
+        return bool(holds)
 
     def _parameter_types(self, step: LaunchSpec) -> list[str]:
         """Declared types of the kernel's parameters.
@@ -306,7 +320,8 @@ class Launcher:
         front = self._template.front
         self._names["smem"] = largest([self._cpp(step.smem) for step in front.steps if isinstance(step, LaunchSpec)])
         reasons = [(supported.expr, f"the kernels need {supported.needed}") for supported in front.supports]
-        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in front.constraints]
+        kept = [constraint for constraint in front.constraints if not constraint.search_only]
+        reasons += [(constraint.expr, f"{constraint.why} ({constraint.expr.text})") for constraint in kept]
         for expression, why in reasons:
             value = self._cpp(expression)
             if isinstance(value, Code):

@@ -96,20 +96,26 @@ def _torch_name(array_name: str) -> str:
 
 def _header(found: Best, name: str) -> str:
     """Without its heading. What the kernels define has a namespace, so that several headers can be compiled in one
-    project; headers of the system are included before it begins."""
+    project, and in that another, because a function may be named like a kernel; headers of the system are included
+    before they begin."""
     op = get_op(found.problem.op)
     launcher = Launcher(found.template, op, found.problem, found.source, found.device)
-    context = launcher_context(launcher, op, found.problem, name)
-    code = f"{kernel_code(found.source)}\n{rendered('launcher.cu', context)}"
-    includes = dict.fromkeys(line.strip() for line in _SYSTEM_INCLUDE.findall(code))
-    inner = _C_KERNEL.sub("", _SYSTEM_INCLUDE.sub("", code))
-    inner = re.sub(r"\n{3,}", "\n\n", inner).strip("\n")
+    context = {**launcher_context(launcher, op, found.problem, name), "scope": "kernels::"}
+    kernels, host = kernel_code(found.source), rendered("launcher.cu", context)
+    includes = dict.fromkeys(line.strip() for line in _SYSTEM_INCLUDE.findall(f"{kernels}\n{host}"))
     eighths = any("fp8" in declaration for declaration in context["declarations"])
     declared = ["cuda_bf16.h", "cuda_fp16.h", *(["cuda_fp8.h"] if eighths else []), "cuda_runtime_api.h"]
     return rendered(
         "header.h",
-        {**context, "guard": _guard(name), "declared": declared, "includes": [*includes], "code": inner},
-    )
+        {
+            **context, "guard": _guard(name), "declared": declared, "includes": [*includes],
+            "kernels": _without_includes(_C_KERNEL.sub("", kernels)), "host": _without_includes(host),
+        },
+    )  # fmt: skip
+
+
+def _without_includes(code: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", _SYSTEM_INCLUDE.sub("", code)).strip("\n")
 
 
 def _binding(launcher: Launcher, op: Op, found: Best) -> dict[str, Any]:

@@ -129,6 +129,7 @@ def launcher_context(launcher: Launcher, op: Op, problem: Problem, name: str) ->
     scalars = [f"float {name}" for name in launcher.scalars]
     return {
         "name": name,
+        "scope": "",
         "summary": f"{op.summary[:1].upper()}{op.summary[1:]}.",
         "scratches": launcher.scratch,
         "steps": [_step(step, launcher) for step in launcher.steps],
@@ -160,7 +161,7 @@ def function_name(op: Op) -> str:
 
 def _step(step: LaunchCode | ZeroCode, launcher: Launcher) -> dict[str, Any]:
     if isinstance(step, LaunchCode):
-        return {**vars(step)}
+        return {**vars(step), "attributes": step.attributes}
     nbytes = {scratch.name: scratch.nbytes for scratch in launcher.scratch}
     tensors = [_zeroed(parameter) for parameter in step.tensors]
     return {

@@ -19,6 +19,7 @@ from autotune.compilers.pool import BuildPool
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.errors import CompileError, ExpressionError, TemplateError
 from autotune.core.measurement import Version
+from autotune.core.values import Config, Value
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.space import Space
@@ -134,14 +135,20 @@ def _begin(line: Line, pool: BuildPool, way: Way) -> Rechecked | _Underway:
     if line.measurement.machine_code is None and not (way.adopt and text_is_todays):
         how = "--adopt records it" if text_is_todays else f"its text is another: {candidate.template_hash}"
         return Rechecked(line, "unknown", f"its machine code is not recorded; {how}")
+    config = candidate.config if text_is_todays else {**_added(template, candidate.config), **candidate.config}
     try:
-        invalid = template.why_unsupported(problem, spec) or Space(template, problem, spec).why_not(candidate.config)
+        invalid = template.why_unsupported(problem, spec) or Space(template, problem, spec).why_not(config)
         if invalid is not None:
             return Rechecked(line, "changed", f"it is not valid any more: {invalid}")
-        source = render(template, problem, candidate.config, spec)
+        source = render(template, problem, config, spec)
     except (TemplateError, ExpressionError) as error:
         return Rechecked(line, "changed", str(error))
     return _Underway(line, template, source, pool.submit(CubinRequest(source, spec.arch)))
+
+
+def _added(template: Template, config: Config) -> dict[str, Value]:
+    """Defaults of the parameters that a record's text did not have: the first value of each is what there was before."""
+    return {name: value for name, value in template.defaults.items() if name not in config}
 
 
 def _judged(one: _Underway) -> Rechecked:
@@ -162,7 +169,7 @@ def _judged(one: _Underway) -> Rechecked:
     first = measurement.measured_as or before
     renewed = replace(
         line,
-        candidate=replace(line.candidate, template_hash=now.template_hash),
+        candidate=source.candidate,  # with values for parameters that are newer than the record
         source_hash=now.source_hash,
         measurement=replace(measurement, measured_as=None if first == now else first),
     )

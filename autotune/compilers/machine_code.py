@@ -115,8 +115,8 @@ def _steps(plan: LaunchPlan) -> Iterator[str]:
         if isinstance(step, Zero):
             yield f"zero {buffers.get(step.buffer, step.buffer)}"
             continue
-        cluster = f" {step.cluster}" if step.clustered else ""
-        yield f"launch {plan.kernels.index(step.kernel)} {step.grid} {step.block} {step.smem}{cluster}"
+        more = f" {step.cluster}" * step.clustered + " overlaps" * step.overlaps
+        yield f"launch {plan.kernels.index(step.kernel)} {step.grid} {step.block} {step.smem}{more}"
         for arg in step.args:
             yield _argument(arg, buffers)
 

@@ -153,7 +153,10 @@ class Zero:
 
 @dataclass(frozen=True)
 class Launch:
-    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block, `cluster` blocks a cluster (sm_90)."""
+    """Step: launch one kernel. `smem` is dynamic shared memory in bytes a block, `cluster` blocks a cluster (sm_90).
+
+    `overlaps`: it may begin while the launch before it still runs, and waits for that one itself (sm_90).
+    """
 
     kernel: str
     grid: Dim3
@@ -161,10 +164,16 @@ class Launch:
     smem: int
     args: tuple[Arg, ...]
     cluster: Dim3 = (1, 1, 1)
+    overlaps: bool = False
 
     @property
     def clustered(self) -> bool:
         return self.cluster != (1, 1, 1)
+
+    @property
+    def has_attributes(self) -> bool:
+        """Whether the driver is to be told more than grid, block and shared memory."""
+        return self.clustered or self.overlaps
 
     @property
     def threads(self) -> int:

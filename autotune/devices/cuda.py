@@ -220,8 +220,8 @@ class CudaDevice:
             buffer, memory = self._held(step.buffer)
             return self._memset(memory, 0, buffer.nbytes, stream)
         packed = pack_arguments(step.args, addresses, encode_tensor_map, program.places.get(step.kernel))
-        if step.clustered:
-            return partial(program.clusters.launch, step, packed, 0 if stream is None else stream.handle)
+        if step.has_attributes:
+            return partial(program.with_attributes.launch, step, packed, 0 if stream is None else stream.handle)
         return partial(program.kernels[step.kernel]._launch_kernel, step.grid, step.block, packed, step.smem, stream)
 
     def _memset(self, memory: Any, byte: int, nbytes: int, stream: Any) -> Command:

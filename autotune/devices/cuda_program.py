@@ -10,7 +10,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.parameters import parameter_places
 from autotune.core.errors import LaunchError
 from autotune.core.plan import Launch, LaunchPlan, TensorMapArg
-from autotune.devices.driver_launches import ClusterKernels
+from autotune.devices.driver_launches import AttributeKernels
 from autotune.gpus.spec import DeviceSpec
 
 UNASKED_SMEM = 48 * 1024
@@ -21,18 +21,18 @@ UNASKED_SMEM = 48 * 1024
 class CudaProgram:
     """A loaded cubin, its kernels by name, and where the parameters of those lie that take tensor maps.
 
-    `clusters` has those that are launched in clusters once more.
+    `with_attributes` has those once more that are launched in clusters, or overlap the one before.
     """
 
     module: Any
-    clusters: ClusterKernels
+    with_attributes: AttributeKernels
     kernels: dict[str, Any] = field(default_factory=dict)
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Unload: PyCUDA does when the last reference goes."""
         self.kernels.clear()
-        self.clusters.close()
+        self.with_attributes.close()
         self.module = None
 
 
@@ -43,7 +43,7 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
         LaunchError: the device refuses it; for shared memory the message says asked and available.
     """
     with translated(driver, f"cannot load {artifact.path.name}"):
-        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()), ClusterKernels(artifact.path))
+        program = CudaProgram(driver.module_from_buffer(artifact.path.read_bytes()), AttributeKernels(artifact.path))
     for name in plan.kernels:
         with translated(driver, f"kernel {name} is not in {artifact.path.name}"):
             program.kernels[name] = program.module.get_function(name)
@@ -52,8 +52,8 @@ def load_program(driver: ModuleType, artifact: Artifact, plan: LaunchPlan, spec:
         check_launch(launch, spec, kernel.max_threads_per_block, kernel.num_regs, kernel.shared_size_bytes)
         if any(isinstance(arg, TensorMapArg) for arg in launch.args):
             program.places[launch.kernel] = parameter_places(artifact.path, launch.kernel)
-        if launch.clustered:
-            program.clusters.prepare(launch)
+        if launch.has_attributes:
+            program.with_attributes.prepare(launch)
     for name, kernel in program.kernels.items():
         dynamic = max(launch.smem for launch in plan.launches if launch.kernel == name)
         if dynamic + kernel.shared_size_bytes > UNASKED_SMEM:

@@ -1,4 +1,4 @@
-"""Launches in clusters by the CUDA driver: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
+"""Launches with attributes by the CUDA driver: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -10,14 +10,21 @@ from autotune.core.errors import LaunchError
 from autotune.core.plan import Launch
 
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
-_CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
+_CLUSTER_DIMENSION, _PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6  # CUlaunchAttributeID
 _POINTER, _SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_...
 
 
 class LaunchAttribute(ctypes.Structure):
-    """`CUlaunchAttribute`: a number, and a union of 64 bytes that begins with a cluster's three sizes."""
+    """`CUlaunchAttribute`: a number, and a union of 64 bytes that begins with what the attribute has."""
 
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
+
+
+def attributes_of(launch: Launch) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """A launch's attributes as the driver has them: the number of each, and the words that its union begins with."""
+    cluster = (_CLUSTER_DIMENSION, launch.cluster)
+    overlap = (_PROGRAMMATIC_STREAM_SERIALIZATION, (1,))
+    return (cluster,) * launch.clustered + (overlap,) * launch.overlaps
 
 
 class LaunchConfig(ctypes.Structure):
@@ -34,7 +41,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 @dataclass
-class ClusterKernels:
+class AttributeKernels:
     """A cubin's kernels as the driver itself has them, in the context that is current; loaded with the first."""
 
     cubin: Path
@@ -60,12 +67,13 @@ class ClusterKernels:
         Raises:
             LaunchError: the driver refuses.
         """
-        cluster = LaunchAttribute(_CLUSTER_DIMENSION)
-        cluster.value[:3] = launch.cluster
+        given = attributes_of(launch)
+        attributes = (LaunchAttribute * len(given))()
+        for attribute, (number, words) in zip(attributes, given, strict=True):
+            attribute.id = number
+            attribute.value[: len(words)] = words
         three = ctypes.c_uint * 3
-        config = LaunchConfig(
-            three(*launch.grid), three(*launch.block), launch.smem, stream, ctypes.pointer(cluster), 1
-        )
+        config = LaunchConfig(three(*launch.grid), three(*launch.block), launch.smem, stream, attributes, len(given))
         size = ctypes.c_size_t(len(arguments))
         extra = (ctypes.c_void_p * 5)(
             _POINTER, ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p), _SIZE, ctypes.addressof(size), _END
@@ -85,7 +93,7 @@ def _checked(call: str, *arguments: Any) -> None:
     try:
         status = getattr(_driver(), call)(*arguments)
     except AttributeError as error:
-        raise LaunchError(f"this CUDA driver launches no clusters: it has no {call}") from error
+        raise LaunchError(f"this CUDA driver launches neither clusters nor kernels that overlap: it has no {call}") from error
     if status != 0:
         name = ctypes.c_char_p()
         _driver().cuGetErrorName(status, ctypes.byref(name))

@@ -206,5 +206,7 @@ def _check(launch: Launch, spec: DeviceSpec) -> None:
             raise LaunchError(f"kernel {launch.kernel} asks for {asked} {what}; {spec.title} allows {allowed}")
     if launch.clustered and spec.compute_capability < 90:
         raise LaunchError(f"kernel {launch.kernel} is launched in clusters; {spec.title} has none")
+    if launch.overlaps and spec.compute_capability < 90:
+        raise LaunchError(f"kernel {launch.kernel} is to overlap the one before it; {spec.title} cannot do that")
     if min(*launch.grid, *launch.block) < 1:
         raise LaunchError(f"kernel {launch.kernel}: grid {launch.grid} or block {launch.block} is empty")

@@ -25,14 +25,14 @@ from autotune.core.plan import (
 )
 from autotune.devices.cuda_program import UNASKED_SMEM, check_launch
 from autotune.devices.driver import NO_CONTEXT, Driver
+from autotune.devices.driver_launches import attributes_of
 from autotune.gpus.spec import DeviceSpec
 
 _ALIGNMENT = 256  # of workspaces, as that of allocations
 _MOST_MAPS = 64  # remembered by each tensor map of a frame
 _CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
 _STREAM, _ATTRIBUTES = 32, 40  # offsets of the stream and of the attributes' address in it
-_CLUSTER = struct.Struct("<I4x3I52x")  # CUlaunchAttribute: which, then a union of 64 bytes
-_CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
+_ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: which, then, from 8 on, a union of 64 bytes
 _PARAMETERS, _SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_SIZE, …_END
 
 
@@ -190,15 +190,17 @@ class _Frame:
             packed = pack_arguments(step.args, nothing, lambda *_: bytes(TENSOR_MAP_BYTES), places)
             self._note(step, places, end, which)
             config = end + -(-len(packed) // 64) * 64
-            grid = _CONFIG.pack(*step.grid, *step.block, step.smem, 0, 0, int(step.clustered))
+            attributes = attributes_of(step)
+            grid = _CONFIG.pack(*step.grid, *step.block, step.smem, 0, 0, len(attributes))
             parts += [(end, packed), (config, grid)]
             self._streams.append((config + _STREAM) // 8)
             later.append((step, end, config, len(packed)))
             self._commands.append((len(later) - 1,))
             end = config + 128  # the configuration, the parameters' size, and the array that leads to both
-            if step.clustered:
-                parts.append((end, _CLUSTER.pack(_CLUSTER_DIMENSION, *step.cluster)))
-                end += 128
+            for place, (number, given) in enumerate(attributes):
+                content = struct.pack(f"<I4x{len(given)}I", number, *given)
+                parts.append((end + place * _ATTRIBUTE_BYTES, content))
+            end += -(-len(attributes) * _ATTRIBUTE_BYTES // 64) * 64
         self._memory = bytearray(max(8, end))
         self._bytes = memoryview(self._memory)
         self._words = self._bytes.cast("Q")
@@ -210,7 +212,7 @@ class _Frame:
         for step, start, config, length in later:
             size, extra = config + 56, config + 64
             self._words[size // 8] = length
-            if step.clustered:
+            if step.has_attributes:
                 self._words[(config + _ATTRIBUTES) // 8] = base + config + 128
             for place, word in enumerate((_PARAMETERS, base + start, _SIZE, base + size, _END)):
                 self._words[extra // 8 + place] = word

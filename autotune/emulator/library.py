@@ -66,6 +66,8 @@ class EmulatorLibrary:
             self._order.argtypes, self._order.restype = [ctypes.c_uint64], None
             self._cluster = self._library.emulator_cluster
             self._cluster.argtypes, self._cluster.restype = [_Extent], None
+            self._overlaps = self._library.emulator_overlaps
+            self._overlaps.argtypes, self._overlaps.restype = [ctypes.c_int], None
         except (OSError, AttributeError) as error:
             if _OF_THE_MACHINE.search(str(error)):
                 raise BuildError(
@@ -83,6 +85,7 @@ class EmulatorLibrary:
         extents = _Extent(*step.grid), _Extent(*step.block)
         with _ONE_LAUNCH:
             self._cluster(_Extent(*step.cluster))
+            self._overlaps(step.overlaps)
             self._launch(step.kernel.encode(), *extents, step.smem, arguments, len(arguments), threads, result)
         if result.kind == 0:
             return None

@@ -33,10 +33,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on a configuration or a problem, with the reason a user is shown; of some problems it is empty."""
+    """A condition on a configuration or a problem, with the reason a user is shown; of some problems it is empty.
+
+    `search_only`: kernels that do not keep it compute the same without use of it, so that no launcher refuses a shape.
+    """
 
     expr: Expression
     why: str
+    search_only: bool = False
 
     @property
     def needed(self) -> str:
@@ -91,6 +95,7 @@ class LaunchSpec:
     args: tuple[str, ...]
     when: Expression | None
     cluster: tuple[Expression, ...] = ()
+    overlaps: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -282,10 +287,13 @@ class _Reader:
         return self._constraint(item) if isinstance(item, dict) else Constraint(expression(item), "")
 
     def _constraint(self, item: Any) -> Constraint:
-        only(item, {"expr", "why"}, "constraints")
+        only(item, {"expr", "why", "search_only"}, "constraints")
         if not item.get("why"):
             raise TemplateError(f"constraint {item.get('expr')!r} needs a 'why': the reason that a user is shown")
-        return Constraint(expression(item.get("expr")), str(item["why"]))
+        search_only = item.get("search_only", False)
+        if not isinstance(search_only, bool):
+            raise TemplateError(f"constraint {item.get('expr')!r}: search_only is true or false, got {search_only!r}")
+        return Constraint(expression(item.get("expr")), str(item["why"]), search_only)
 
     def _workspace(self, name: str, item: Any) -> Workspace:
         only(item, {"shape", "dtype", "when"}, f"workspace.{name}")
@@ -309,7 +317,7 @@ class _Reader:
         return steps
 
     def _step(self, item: Any) -> LaunchSpec | ZeroSpec:
-        only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "zero"}, "launch")
+        only(item, {"kernel", "grid", "block", "cluster", "smem", "args", "when", "overlaps", "zero"}, "launch")
         when = optional(item.get("when"))
         if "zero" in item:
             return ZeroSpec(str(item["zero"]), when)
@@ -322,7 +330,8 @@ class _Reader:
             raise TemplateError(f"{where}: grid, block and cluster have at most 3 axes")
         smem = expression(item.get("smem", "0"))
         args = tuple(map(str, items_of(item, "args", where)))
-        return LaunchSpec(identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster)
+        overlaps = optional(item.get("overlaps"))
+        return LaunchSpec(identifier(item["kernel"], "kernel"), grid, block, smem, args, when, cluster, overlaps)
 
     def _tolerances(self) -> tuple[tuple[str, Tolerance], ...]:
         outputs = [tensor.name for tensor in self._tensors() if tensor.role != "input"]

@@ -55,6 +55,7 @@ def make_plan(template: Template, op: Op, problem: Problem, namespace: Mapping[s
             continue
         if isinstance(step, LaunchSpec):
             steps.append(_launch(step, namespace, arguments))
+            _require_before(steps)
         else:
             steps.append(Zero(arguments.storage(step.buffer)))
     restores = tuple((tensors[n].storage, tensors[before].storage) for n, before in op.in_place(problem).items())
@@ -105,7 +106,16 @@ def _launch(step: LaunchSpec, namespace: Mapping[str, Any], arguments: "_Argumen
         raise TemplateError(f"kernel {step.kernel}: a grid of {grid} blocks is not made of clusters of {cluster}")
     if math.prod(cluster) > MAX_CLUSTER:
         raise TemplateError(f"kernel {step.kernel}: clusters have at most {MAX_CLUSTER} blocks, got {cluster}")
-    return Launch(step.kernel, grid, block, smem, args, cluster)
+    overlaps = step.overlaps is not None and bool(step.overlaps(namespace))
+    return Launch(step.kernel, grid, block, smem, args, cluster, overlaps)
+
+
+def _require_before(steps: list[Step]) -> None:
+    """Raise TemplateError where the last step is a launch that overlaps what is no launch of the same call."""
+    *before, last = steps
+    if isinstance(last, Launch) and last.overlaps and not (before and isinstance(before[-1], Launch)):
+        what = f"the clearing of {before[-1].buffer}" if before and isinstance(before[-1], Zero) else "nothing"
+        raise TemplateError(f"kernel {last.kernel}: 'overlaps' is for a launch right after another one; before it is {what}")
 
 
 def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:

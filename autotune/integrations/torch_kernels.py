@@ -24,7 +24,12 @@ _READY: dict[tuple[Any, ...], TorchCall] = {}
 """By what `_kind` says of the inputs of either pass: such a call costs one look-up."""
 
 
-def forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, Any]:
+def ready(q: Any, k: Any, v: Any, causal: bool, scale: float) -> TorchCall | None:
+    """What `forward` has kept of an earlier call with tensors like these."""
+    return _READY.get(_kind(causal, scale, q, k, v))
+
+
+def forward(q: Any, k: Any, v: Any, causal: bool, scale: float, call: TorchCall | None = None) -> tuple[Any, Any]:
     """`out` (B, NH, T, HS_v) like `q`, and the natural log-sum-exp of every row, (B, NH, T) in float32.
 
     Args:
@@ -33,13 +38,14 @@ def forward(q: Any, k: Any, v: Any, causal: bool, scale: float) -> tuple[Any, An
         v: (B, NH_kv, T_kv, HS_v).
         causal: query i sees keys up to i + T_kv - T.
         scale: of the scores, above 0.
+        call: what `ready` gives, where that is known.
 
     Raises:
         UsageError: tensors that no kernel takes.
         NoFeasibleConfiguration: no family computes it on this device.
         CompileError, BuildError, LaunchError: of the kernel.
     """
-    known = _READY.get(_kind(causal, scale, q, k, v))
+    known = call or ready(q, k, v, causal, scale)
     if known is None:
         require(q, k, v, scale)
     out = empty_out(q, v)

@@ -46,8 +46,15 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
             return _Transformed.apply(q, k, v, causal, scale)[0]
         return _forward_op(q, k, v, causal, scale)[0]
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, causal, scale)
+        return _Attention.apply(q, k, v, causal, scale, None)
     return kernels.forward(q, k, v, causal, scale)[0]
+
+
+def attention_again(q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:
+    """`attention` in eager mode of plain tensors like those for which `torch_kernels.ready` gave `call`."""
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _Attention.apply(q, k, v, causal, scale, call)
+    return kernels.forward(q, k, v, causal, scale, call)[0]
 
 
 def head_size(tensor: Any) -> int:
@@ -67,8 +74,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     """The quick way with gradients."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-        out, lse = kernels.forward(q, k, v, causal, scale)
+    def forward(ctx: Any, q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:
+        out, lse = kernels.forward(q, k, v, causal, scale, call)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.causal, ctx.scale = causal, scale
         return out
@@ -77,8 +84,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
     def backward(ctx: Any, dout: Any) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
         if torch.is_grad_enabled() or not is_plain(dout, q, k, v):  # create_graph: the operator says that it cannot
-            return (*_backward_op(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
-        return (*kernels.backward(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None)
+            return (*_backward_op(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None, None)
+        return (*kernels.backward(dout, q, k, v, out, lse, ctx.causal, ctx.scale), None, None, None)
 
 
 class _Transformed(torch.autograd.Function):  # type: ignore[misc, unused-ignore]

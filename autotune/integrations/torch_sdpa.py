@@ -1,15 +1,17 @@
 """PyTorch's `scaled_dot_product_attention` by tuned kernels, where they compute what is asked; else by PyTorch's."""
 
 import logging
+import math
 import threading
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from autotune.answers.calls import TorchCall
 from autotune.answers.kernel import remember
 from autotune.integrations import torch_kernels as kernels
-from autotune.integrations.torch_ops import attention, head_size
+from autotune.integrations.torch_ops import attention, attention_again, head_size, is_plain
 
 logger = logging.getLogger("autotune.torch")
 
@@ -17,6 +19,9 @@ _said: set[str] = set()
 _lock = threading.Lock()
 _reasons: dict[tuple[Any, ...], str | None] = {}
 """Why kernels do not compute attention of such tensors, by all that the answer depends on."""
+
+_KNOWN: dict[Any, tuple[bool, float, TorchCall]] = {}
+"""Mask, scale and kernel by what `_kind` says: in eager mode such a call costs one look-up in all."""
 
 
 def scaled_dot_product_attention(
@@ -37,6 +42,12 @@ def scaled_dot_product_attention(
     Where kernels do not compute what is asked (other masks, dropout, elements of float64, …) PyTorch does, and the
     reason is logged once, by the logger `autotune.torch`.
     """
+    kind = None
+    if attn_mask is None and not dropout_p and not torch.compiler.is_compiling():
+        kind = _kind(query, key, value, is_causal, scale, enable_gqa)
+        known = _KNOWN.get(kind)
+        if known is not None:
+            return attention_again(query, key, value, *known)
     lower_right = False
     if attn_mask is not None and not is_causal:
         alignment = _alignment(attn_mask, query, key)
@@ -52,7 +63,28 @@ def scaled_dot_product_attention(
     if query.dim() == 3:
         q, k, v = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         return _aligned(q, k, v, is_causal, lower_right, scale).squeeze(1)
+    if kind is not None and (not is_causal or query.shape[2] == key.shape[2]):
+        scale = 1.0 / math.sqrt(query.shape[3]) if scale is None else scale
+        result = attention(query, key, value, is_causal, scale)
+        call = kernels.ready(query, key, value, is_causal, scale)
+        if call is not None:
+            remember(_KNOWN, kind, (is_causal, scale, call))
+        return result
     return _aligned(query, key, value, is_causal, lower_right, scale)
+
+
+def _kind(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None, enable_gqa: bool) -> Any:
+    """All that decides what is computed and how, but for addresses; None where more is to be asked."""
+    if not is_plain(query, key, value) or query.is_nested or key.is_nested or value.is_nested:
+        return None
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    if torch._C._is_any_autocast_enabled() or (gradients and torch.are_deterministic_algorithms_enabled()):
+        return None
+    return (
+        is_causal, scale, enable_gqa, gradients, query.shape, query.stride(), query.dtype, query.get_device(),
+        key.shape, key.stride(), key.dtype, key.get_device(), value.shape, value.stride(), value.dtype,
+        value.get_device(),
+    )  # fmt: skip
 
 
 def _aligned(q: Any, k: Any, v: Any, causal: bool, lower_right: bool, scale: float | None) -> Any:

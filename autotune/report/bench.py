@@ -1,5 +1,6 @@
 """How a comparison with others is shown: a table, comma-separated values, and a plot over T."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#2a78d6", "#c2571a", "#1baf7a", "#8a4fbf", "#b5860b", "#52514e", "#d6457f", "#0f8a94")
 _MARKS = "osD^vPX*"
 _PANEL, _HEIGHT = 5.6, 4.2  # inches
+_LABELS_A_PANEL, _LETTERS_AN_INCH = 2, 11  # of the legend beside one another; of a title in a line
 _MOST_COLUMNS = 3
 
 COLUMNS = (
@@ -135,9 +137,11 @@ def draw(rows: Sequence[Row], title: str) -> "Figure":
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if handles:
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK
-        )
-    figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
+            handles.values(), handles.keys(), loc="outside lower center", ncols=_LABELS_A_PANEL * columns,
+            frameon=False, labelcolor=INK, fontsize=9,
+        )  # fmt: skip
+    wrapped = textwrap.fill(title, int(figure.get_figwidth() * _LETTERS_AN_INCH), break_long_words=False)
+    figure.suptitle(wrapped, fontsize=10, color=INK, x=0.01, ha="left")
     return figure
 
 

@@ -20,7 +20,7 @@ _KINDS: tuple[FindingKind, ...] = (
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
     "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
-    "overwritten while being read",
+    "overwritten while being read", "kernel before not waited for",
 )  # fmt: skip
 _RACES: tuple[FindingKind, ...] = ("shared memory race", "global memory race", "race between blocks")
 _MEETINGS: tuple[FindingKind, ...] = ("divergent barrier", "deadlock", "wrong warp mask")
@@ -147,6 +147,10 @@ class _Words:
         names = {DYNAMIC_SHARED: "dynamic shared memory", NO_SPACE: ""}
         return names[space] if space in names else self._plan.buffers[space].name, offset
 
+    def _kernel(self, launch: int) -> str:
+        launches = self._plan.launches
+        return launches[launch].kernel if launch < len(launches) else "a kernel"
+
     def _detail(self, kind: FindingKind, access: str, space: str, offset: int, record: Any) -> str:
         mask = int(record["mask"])
         where = f"{space} at byte {offset}" if space else f"address {offset:#x}"
@@ -158,6 +162,7 @@ class _Words:
             "divergent barrier": f"lanes {mask:#010x} of a warp have exited"
             if mask
             else "one barrier, called from two lines",
+            "kernel before not waited for": f"{access} of {where}, which {self._kernel(mask)} may still be using",
             "deadlock": _lacking(where, mask, record) if space else "threads wait for one another",
         }
         return details.get(kind, f"{access} of {int(record['bytes'])} bytes of {where}{size}")

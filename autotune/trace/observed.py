@@ -10,7 +10,7 @@ FindingKind = Literal[
     "out of bounds", "outside of every tensor", "misaligned", "shared memory race", "global memory race",
     "race between blocks", "read of what nobody wrote", "asynchronous copy not waited for", "divergent barrier",
     "deadlock", "wrong warp mask", "input written", "index out of bounds", "crash", "missing proxy fence",
-    "overwritten while being read",
+    "overwritten while being read", "kernel before not waited for",
 ]  # fmt: skip
 """What can be wrong with a kernel."""
 

@@ -91,6 +91,18 @@ def test_constraints_on_the_shape_are_checked(make_template: MakeTemplate) -> No
     assert checks["T % 32 == 0"].values == made.sizes
 
 
+def test_constraints_of_the_search_alone_are_not_checked(make_template: MakeTemplate) -> None:
+    loose = '[[constraints]]\nexpr = "BLOCK_M < T"\nwhy = "there are several"\nsearch_only = true\n[workspace]'
+    made = launcher(make_template, BODY + "// {{ HS }}\n", old=FRONT, new=FRONT.replace("[workspace]", loose))
+    strict = launcher(
+        make_template, BODY + "// {{ HS }}\n", old=FRONT,
+        new=FRONT.replace("[workspace]", loose.replace("search_only = true\n", "")),
+    )  # fmt: skip
+    conditions = [check.condition for check in strict.checks]
+    assert conditions.count("32 < T") == 1
+    assert [check.condition for check in made.checks] == [text for text in conditions if text != "32 < T"]
+
+
 def test_shared_memory_that_depends_on_the_shape_is_checked(make_template: MakeTemplate) -> None:
     limit = '[[constraints]]\nexpr = "smem <= device.max_shared_memory"\nwhy = "it fits"\n[workspace]'
     front = FRONT.replace("[workspace]", limit).replace("BLOCK_M * ROW * sizeof(dtype)", "4 * T_kv")

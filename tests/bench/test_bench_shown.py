@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def test_the_plot_has_a_panel_a_combination_and_a_line_a_contender() -> None:
         assert list(lines[0].get_ydata()) == pytest.approx([count / 0.5 / 1e9 for count in flops])
         assert [label.get_text() for label in axes.get_xticklabels()] == ["512", "2048"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["autotune", "Cudnn"]
+
+
+def test_titles_and_legends_lie_within_the_plot() -> None:
+    """One panel, a problem of many fields, and as many peers as there are."""
+    pytest.importorskip("matplotlib")
+    lab = FakeLab()
+    row = compare(FORWARD, contenders(lab), lab, 1)
+    many = [replace(row.entries[0], title=f"PyTorch efficient {number}") for number in range(8)]
+    figure: Any = bench.draw([replace(row, entries=(*row.entries, *many))], f"{FORWARD} on NVIDIA H200")
+    figure.savefig(io.BytesIO(), format="png")  # lays it out
+    box = figure.bbox
+    texts = [figure._suptitle, *figure.legends[0].get_texts()]
+    assert len(texts) == 11
+    for text in texts:
+        extent = text.get_window_extent()
+        assert box.x0 <= extent.x0 < extent.x1 <= box.x1, text.get_text()
+        assert box.y0 <= extent.y0 < extent.y1 <= box.y1, text.get_text()
 
 
 def test_more_panels_than_fit_and_a_plot_of_nothing() -> None:

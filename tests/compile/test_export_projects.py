@@ -25,15 +25,15 @@ MAIN = """
 #include <cstdio>
 #include <cstring>
 #include "attend.h"
-#include "gradients.h"
+#include "key_gradients.h"
 bool elsewhere();
 int main()
 {
     const long long strides[4] = {1, 1, 1, 1};
     const int status = attend(nullptr, strides, nullptr, strides, nullptr, strides, nullptr, strides, nullptr, 1, 3, 2,
                               8, 8, 0.125f, nullptr, nullptr);
-    std::printf("%s; %s\\n", attend_error(), gradients_error());
-    return status == attend_refused && gradients_workspace(1, 2, 2, 8, 8) > 0 && elsewhere() ? 0 : 1;
+    std::printf("%s; %s\\n", attend_error(), key_gradients_error());
+    return status == attend_refused && key_gradients_workspace(1, 2, 2, 8, 8) > 0 && elsewhere() ? 0 : 1;
 }
 """
 ELSEWHERE = """
@@ -56,13 +56,17 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_headers_in_one_project(tmp_path: Path) -> None:
-    """Compiled once each, by the command that they name; included by files of C++ that no nvcc sees; linked; called."""
+    """Compiled once each, by the command that they name; included by files of C++ that no nvcc sees; linked; called.
+
+    The second is named like one of its kernels.
+    """
     nvcc, includes = str(find_nvcc().path), [f"-I{folder}" for folder in cuda_include_dirs()]
     names = {"attend": answer(find_template("forward", "flash_wgmma")),
-             "gradients": answer(find_template("backward", "flash_mma"))}  # fmt: skip
+             "key_gradients": answer(find_template("backward", "flash_mma"))}  # fmt: skip
     for name, found in names.items():
         path = tmp_path / f"{name}.h"
         path.write_text(header_text(found, path.name))
+        assert (name in found.source.plan.kernels) == (name == "key_gradients")
         command = re.search(r"^// compile: +nvcc (.*)$", path.read_text(), re.MULTILINE)
         assert command is not None
         assert f"nvcc {command[1]}" == header_compile_line(found, path.name)

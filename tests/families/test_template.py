@@ -43,6 +43,11 @@ def test_a_family_that_does_not_name_a_field_is_not_asked_for_it(make_template: 
         ("BLOCK_M = 32\n", "BLOCK_N = 32\n", "names 'BLOCK_N', which is no parameter"),
         ('why = "a swizzle needs no padding"', "", "needs a 'why'"),
         ('why = "a swizzle needs no padding"', 'because = ""', "unknown key 'because'"),
+        (
+            'why = "a swizzle needs no padding"',
+            'why = "so"\nsearch_only = "yes"',
+            "search_only is true or false, got 'yes'",
+        ),
         ('kernel = "finish"\n', "", "needs 'kernel'"),
         ('block = ["32"]', 'block = ["1", "1", "1", "1"]', "at most 3 axes"),
         ('THREADS = "WARPS * 32"', 'THREADS = "WARPS *"', "cannot parse the expression 'WARPS *'"),

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=32 BLOCK_N=64 THREADS=128 M_TILE=4 N_TILE=8 UNROLL=8 SMEM_PAD=8 VEC=8 MIN_BLOCKS=3 PREFETCH=False SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix DQ_ACCUMULATE=atomic
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          920b9ed8adb7c2e2
+// hash:          77d2abe23e934dc3
 
 #include "common/attention/add_to_row.cuh"
 #include "common/attention/exact.cuh"

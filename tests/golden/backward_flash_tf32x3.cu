@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          39d98984766b5b4e
+// hash:          2973b691c4e5f8d3
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"

@@ -1,8 +1,8 @@
 // autotune: backward/flash_wgmma: tiles on Hopper's tensor cores (wgmma) by TMA, warps specialised; scores recomputed transposed, dK and dV in registers, dQ added up in fp32 or in a pass of its own
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0
+// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          e37194077a0a380e
+// hash:          4f36e0fa47e4b1aa
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -17,6 +17,7 @@
 #include "common/attention/steps.cuh"
 #include "common/attention/transposed_scores.cuh"
 #include "common/attention/work_order.cuh"
+#include "common/ptx/dependent_launch.cuh"
 #include "common/ptx/fences.cuh"
 #include "common/ptx/named_barrier.cuh"
 #include "common/ptx/registers.cuh"
@@ -105,6 +106,7 @@ struct Shared {
         douts.init(CONSUMERS / 32);
         pair_tiles.init(CONSUMERS / 32, CONSUMERS / 32);
         weight_tiles.init(4, 4);
+        
         fence_mbarrier_init();
     }
 };
@@ -129,13 +131,15 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
         shared.queries.begin_fill(q, Queries::BYTES + 4 * BLOCK_M);
         load_slabs<Queries>(shared.q + q.stage * Queries::BYTES, q_map, shared.queries.full(q),
                             {0, tile * BLOCK_M, head, block.batch});
-        bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));
-        q.advance();
         if (opening) {
             shared.values.begin_fill(Once(), Values::BYTES);
             load_slabs<Values>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
+            wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
+            let_next_kernel_begin();
             opening = false;
         }
+        bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));
+        q.advance();
         shared.douts.begin_fill(d, Douts::BYTES + 4 * BLOCK_M);
         load_slabs<Douts>(shared.dout + d.stage * Douts::BYTES, dout_map, shared.douts.full(d),
                           {0, tile * BLOCK_M, head, block.batch});
@@ -374,6 +378,7 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
           float* __restrict__ origins, float* __restrict__ deltas, float* __restrict__ dq_sums, int NH, int T, int T_kv,
           int rows, float scale)
 {
+    let_next_kernel_begin();
     const long long number = write_origin<HS_V, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
                                                                         Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
     if (number < 0) return;
@@ -391,6 +396,7 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
                  const float* __restrict__ lse, View<element, 4> dq, View<element, 4> dk, View<element, 4> dv,
                  const float* __restrict__ dq_sums, int B, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
 {
+    wait_for_previous_kernel();
     const ExactGradients<HS, CAUSAL, element, HS_V> exact = {
         read_only(q), read_only(k), read_only(v), read_only(out), read_only(dout), lse, NH, NH / NH_kv,
         Scores<CAUSAL>(T, T_kv, scale)};

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 M_TILE=8 UNROLL=4 SMEM_PAD=4 VEC=4 SOFTMAX=from_lse FUSE_DS=True ROW_WARPS=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          38f99e29af5b5d83
+// hash:          5765a34dd134c006
 
 #include "common/attention/exact.cuh"
 #include "common/attention/row_dots.cuh"

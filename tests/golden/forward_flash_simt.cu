@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 THREADS=128 LANES_N=8 MIN_WARPS=12 UNROLL=2 SMEM_PAD=4 VEC=4 P_COLS=64 KV_BUFFERS=1 SKIP_MASKED=True ROW_ORDER=last_first GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b0535080a6199a8f
+// hash:          740d490ff3360162
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"

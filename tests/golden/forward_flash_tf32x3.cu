@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4623d9ed903e7445
+// hash:          fbcb481e4f424602
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"

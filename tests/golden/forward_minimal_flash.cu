@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=2 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2c6ba0a737bc758c
+// hash:          307e225f96840ecf
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -32,8 +32,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     extern __shared__ __align__(16) unsigned char smem[];
     float* const k_tile = reinterpret_cast<float*>(smem);
     float* const v_tile = k_tile + BLOCK_N * ROW;
-    float* const own_scores = v_tile + BLOCK_N * ROW + threadIdx.x;  // of this thread's row, THREADS floats apart
-    float* const own_query = v_tile + BLOCK_N * (ROW + THREADS) + threadIdx.x * ROW;
+    float* const own_scores = v_tile + BLOCK_N * V_ROW + threadIdx.x;  // of this thread's row, THREADS floats apart
+    float* const own_query = v_tile + BLOCK_N * (V_ROW + THREADS) + threadIdx.x * ROW;
 
     const int batch = blockIdx.y;
     const int head = blockIdx.x;

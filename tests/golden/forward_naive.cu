@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          f310609c7e3c887b
+// hash:          1f210901516160be
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 LANES_N=16 UNROLL=2 SMEM_PAD=4 VEC=4 ROW_THREADS=32 ROW_UNROLL=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          5c077ab597cf746f
+// hash:          4a23a4875e7df4eb
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"

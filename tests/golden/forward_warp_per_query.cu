@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: WARPS=8 QUERIES=8 BLOCK_N=64 SMEM_PAD=4 REDUCE=shuffle WEIGHTS=shared UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1ce84491a256efae
+// hash:          0653b5bd72184c66
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"

@@ -45,7 +45,7 @@ def test_the_example(tmp_path: Path) -> None:
     spec.loader.exec_module(example)
     sizes = ["--layers", "1", "--width", "64", "--heads", "2", "--T", "32", "--batch", "2", "--steps", "4", "--fp32"]
     runs = example.main(["--device", "cpu", *sizes, "--out", str(tmp_path)])
-    assert [*runs] == ["PyTorch", "autotune", "PyTorch, another kernel"]
+    assert [*runs] == ["PyTorch", "autotune", "PyTorch, another kernel", "PyTorch, again"]
     for run in runs.values():
         assert run["losses"] == pytest.approx(runs["PyTorch"]["losses"], abs=1e-4)
     assert runs["PyTorch"]["losses"][0] > runs["PyTorch"]["losses"][-1] > 0

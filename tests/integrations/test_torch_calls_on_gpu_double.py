@@ -15,7 +15,7 @@ import autotune  # noqa: E402
 from autotune.answers import calls  # noqa: E402
 from autotune.answers import kernel as kernels  # noqa: E402
 from autotune.core.errors import UsageError  # noqa: E402
-from autotune.integrations import torch_kernels  # noqa: E402
+from autotune.integrations import torch_kernels, torch_sdpa  # noqa: E402
 from autotune.ops.registry import get_op  # noqa: E402
 from autotune.torch import attention  # noqa: E402
 from tests.driver_double import EmulatedDriver, emulated  # noqa: E402
@@ -106,6 +106,7 @@ def use(family: str, driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch_kernels, "kernel", kernel)
     monkeypatch.setattr(torch_kernels, "_KERNELS", {})
     monkeypatch.setattr(torch_kernels, "_READY", {})
+    monkeypatch.setattr(torch_sdpa, "_KNOWN", {})
 
 
 @pytest.mark.parametrize("family", ["flash_wgmma", "flash_mma"])
@@ -129,6 +130,44 @@ def test_attention_of_tensors_that_begin_anywhere(
         expected = [right, *torch.autograd.grad(right, exact, dout.double())]
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one.double(), other, atol=8e-3, rtol=0)
+
+
+def test_pytorchs_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of a kind of call is not asked again; whatever changes what is computed is another kind."""
+    use("flash_wgmma", driver, monkeypatch)
+    call = torch_sdpa.scaled_dot_product_attention
+    q, k, v, dout = (torch.randn(1, 4, 40, 64, dtype=torch.float16) for _ in range(4))
+    trained = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+
+    def results() -> list[Any]:
+        out = call(*trained, is_causal=True)
+        return [call(q, k, v, is_causal=True), call(q, k, v, scale=0.5), out, *torch.autograd.grad(out, trained, dout)]
+
+    first = results()
+    assert len(torch_sdpa._KNOWN) == 3
+    with monkeypatch.context() as nobody_asks:
+        nobody_asks.setattr(torch_sdpa, "why_not", None)
+        for again, one in zip(results(), first, strict=True):
+            torch.testing.assert_close(again, one, atol=0, rtol=0)
+    shorter = [tensor[:, :, :24] for tensor in (q, k, v)]
+    fewer = [tensor[:, ::2] for tensor in (k, v)]
+    for tensors, options in (
+        (shorter, {"is_causal": True}),
+        ([q[:, :, :24], k, v], {"is_causal": True}),
+        ([q, *fewer], {"enable_gqa": True}),
+        ([q, k, v], {"is_causal": True, "scale": 0.5}),
+        ([tensor.bfloat16() for tensor in (q, k, v)], {"is_causal": True}),
+    ):
+        for _ in range(2):
+            right = functional.scaled_dot_product_attention(*(tensor.double() for tensor in tensors), **options)
+            torch.testing.assert_close(call(*tensors, **options).double(), right, atol=3e-2, rtol=0)
+    with pytest.raises(RuntimeError, match=r"heads|must match|broadcast|size"):
+        call(q, *fewer)
+    kept = len(torch_sdpa._KNOWN)
+    assert kept == 7  # the mask of unequal lengths is aligned otherwise than kernels align it
+    with torch.autocast("cpu", torch.bfloat16):
+        assert call(q, k, v, is_causal=True).dtype == torch.bfloat16
+    assert len(torch_sdpa._KNOWN) == kept
 
 
 def test_a_kind_of_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_an_export_launches_in_clusters(tmp_path: Path) -> None:
         "default", "none", None, PROBLEM, SPEC, Space(FAMILY, PROBLEM, SPEC).candidate({"CLUSTER": 4}), template=FAMILY
     )
     text = export_text(found, "copy.cu", False)
-    assert "cluster.val.clusterDim.x = static_cast<unsigned>(4);" in text
+    assert "attributes[0].val.clusterDim.x = static_cast<unsigned>(4);" in text
     assert "cudaLaunchKernelEx(&config, permute_heads, x_view, y_view)" in text
     (tmp_path / "copy.cu").write_text(text)
     done = subprocess.run(

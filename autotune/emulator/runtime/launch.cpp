@@ -16,6 +16,7 @@ namespace {
 
 uint64_t order_seed = 0;                        // of the next launches
 dim3 cluster(1, 1, 1);                          // of the next launches
+bool overlaps = false;                          // the next launches: what was launched before them
 std::mutex one_launch;                          // signal handlers belong to the process
 std::vector<std::unique_ptr<Worker>> workers;   // their memory is kept from launch to launch
 
@@ -71,7 +72,7 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
     return refuse(*result, "kernel %s takes %zu bytes of arguments, its launch passes %zu", kernel,
                   entry->argument_bytes, argument_bytes);
   *result = Result{};
-  EMULATOR_TRACED(trace::begin_launch();)
+  EMULATOR_TRACED(trace::begin_launch(overlaps);)
   Launch launch;
   launch.entry = entry;
   launch.arguments = arguments;
@@ -91,6 +92,11 @@ int emulator_launch(const char* kernel, const unsigned grid[3], const unsigned b
 void emulator_order(uint64_t seed) {
   std::lock_guard<std::mutex> lock(emulator::one_launch);
   emulator::order_seed = seed;
+}
+
+void emulator_overlaps(int value) {
+  std::lock_guard<std::mutex> lock(emulator::one_launch);
+  emulator::overlaps = value != 0;
 }
 
 void emulator_cluster(const unsigned sizes[3]) {

@@ -22,6 +22,7 @@ enum Kind : uint32_t {
   crashed,
   not_fenced,
   overwritten,
+  not_ended,
 };
 
 // Spaces that are no buffer of the plan.
@@ -37,7 +38,7 @@ struct Finding {
   int64_t offset;    // from the start of the space
   uint64_t block, other_block;
   uint32_t thread, other_thread;
-  uint32_t mask;     // of a warp operation; alignment asked for by a misaligned access; bound of an index
+  uint32_t mask;     // of a warp operation; alignment asked for by a misaligned access; bound of an index; an earlier launch
   uint32_t count;    // how often: the first one is described
 };
 

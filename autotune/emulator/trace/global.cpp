@@ -56,6 +56,7 @@ bool Tracer::is_before(const Visit& visit, uint16_t thread, uint32_t now) const 
 }
 
 void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t index, int64_t offset) {
+  if (session.overlap.exists) check_overlap(cell, touch, index, offset);
   if (cell.launch != static_cast<uint16_t>(launch_ + 1)) {
     cell.launch = static_cast<uint16_t>(launch_ + 1);
     cell.write.block = cell.read.block = 0;
@@ -89,6 +90,7 @@ void Tracer::visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t 
   cell.writer = static_cast<uint16_t>(touch.thread);
   cell.atomic = is_atomic(touch.access);
   cell.written |= mask;
+  cell.wrote = cell.launch;
 }
 
 }  // namespace emulator::trace

@@ -13,11 +13,13 @@ void Session::open(const BufferPlace* places, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i)
     buffers.push_back({places[i], places[i].is_input ? nullptr : std::make_unique<GlobalShadow>(places[i].bytes)});
   launches = 0;
+  overlap = Overlap{};
   findings.clear();
   known_findings_.clear();
 }
 
-void Session::begin_launch() {
+void Session::begin_launch(bool overlaps) {
+  begin_overlap(overlaps);
   ++launches;
   stats.clear();
   entered.clear();

@@ -1,6 +1,7 @@
 // What the tracers of all OS threads share: the buffers, which blocks are traced in full, what was found and counted.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,12 +22,14 @@ struct Totals {
 class Session {
  public:
   void open(const BufferPlace* places, uint32_t count);
-  void begin_launch();
+  void begin_launch(bool overlaps);
   void sample(const uint64_t* blocks, uint32_t count);  // for the next launch, in ascending order
   bool is_sampled(uint64_t block) const;
   void set_written(uint32_t buffer) { buffers[buffer].shadow->set_written(); }
   void add(const Finding& finding);
   void collect(const std::vector<Stat>& stats, const std::vector<uint32_t>& entered, const Totals& totals);
+  bool may_run(uint32_t launch, bool waited) const;  // beside the last one; launches are counted from 1
+  void note_waits(bool in_order);                    // by a block; in order: before it let the next launch begin
   void merge_blocks(uintptr_t address, uint64_t block, std::vector<bool>& known);
 
   struct Held {
@@ -36,12 +39,19 @@ class Session {
   std::vector<Held> buffers;
   std::vector<StaticPlace> statics;
   uint32_t launches = 0;  // begun
+  struct Overlap {
+    bool exists;                       // the last launch may have begun before others had ended
+    uint32_t first, first_after_wait;  // of those, for threads that have not waited, and for those that have
+  };
+  Overlap overlap{};
   std::vector<Finding> findings;
   std::vector<Stat> stats;
   std::vector<uint32_t> entered;  // of the last launch
   Totals totals{};
 
  private:
+  void begin_overlap(bool overlaps);
+  std::atomic<bool> waited_{false}, waited_in_order_{false};  // blocks of the last launch
   std::mutex mutex_;
   std::vector<uint64_t> sampled_;
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>, size_t> known_findings_;

@@ -68,11 +68,11 @@ struct Visit {
 };
 
 struct GlobalCell {
-  uint16_t launch;  // of the visits below
+  uint16_t launch;  // of the visits below; launches are counted from 1
   uint8_t written;
   uint8_t by_writer, by_readers;
   uint8_t atomic;  // whether the last write was
-  uint16_t unused;
+  uint16_t wrote;  // the last launch that did
   uint16_t writer, reader;
   Visit write, read;
 };

@@ -83,10 +83,12 @@ void Tracer::begin_block(uint64_t number) {
   order_.begin_block();
   fenced_ = false;
   known_blocks_.clear();
+  begin_block_of_overlap();
 }
 
 void Tracer::end_block() {
   if (in_block_ && number_ == 0) first_accesses_ += light_accesses_ + full_accesses_;
+  if (in_block_) end_block_of_overlap();
   in_block_ = false;
   if (!full_) return;
   requests_.merge_all();
@@ -126,7 +128,7 @@ void Tracer::log(const Touch& touch, Operation operation) {
   requests_.log(touch.thread, {touch.address, touch.pc, static_cast<uint16_t>(touch.bytes), static_cast<uint16_t>(operation)});
 }
 
-void begin_launch() { session.begin_launch(); }
+void begin_launch(bool overlaps) { session.begin_launch(overlaps); }
 
 void prepare(Worker& worker, Launch& launch) {
   static std::mutex mutex;

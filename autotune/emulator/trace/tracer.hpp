@@ -79,6 +79,10 @@ class Tracer {
   void async_read_ended(uintptr_t from, uint32_t bytes);
   void async_wrote(const void* to, uint32_t bytes, bool adds, const void* pc);
 
+  // The running thread has waited for the launch before; lets the next one begin.
+  void waited_for_previous();
+  void let_next_begin();
+
   // What a load, a store or a warp group's product amounts to.
   void count_load(uint32_t bytes, uint64_t sectors, const void* pc);
   void count_store(uint32_t bytes, uint64_t sectors, bool adds, const void* pc);
@@ -128,6 +132,10 @@ class Tracer {
   void touch_global(const Touch& touch);
   void touch_buffer(const Touch& touch, uint32_t index);
   void visit(GlobalCell& cell, uint8_t mask, const Touch& touch, uint32_t index, int64_t offset);
+  bool has_waited(uint32_t thread) const;
+  void begin_block_of_overlap();
+  void end_block_of_overlap();
+  void check_overlap(const GlobalCell& cell, const Touch& touch, uint32_t index, int64_t offset);
   bool is_before(const Visit& visit, uint16_t thread, uint32_t now) const;
   Finding finding(Kind kind, uint32_t pc, uint32_t thread) const;
   uint32_t thread_behind(uint32_t thread) const;
@@ -173,12 +181,17 @@ class Tracer {
   std::vector<Made> made_;              // by mbarrier: who initialised it, and when
   std::vector<uint16_t> copier_;        // by mbarrier: the thread that began its latest load
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
+  struct Wait {
+    uint32_t epoch, clock, thread;
+  };
+  std::vector<Wait> waits_;             // of this block, for the launch before
+  bool let_next_early_ = false;         // this block has let the next launch begin before it waited
   std::vector<bool> known_blocks_;      // whose writes this block may rely on
   std::vector<uint32_t> entered_;       // by offset of code: executions in full blocks
   uint32_t* counting_ = nullptr;        // `entered_` while code is counted
 };
 
-void begin_launch();
+void begin_launch(bool overlaps);
 void prepare(Worker& worker, Launch& launch);
 
 // Every thread of the block waits; `one` is among them, and `other` waits for something else.

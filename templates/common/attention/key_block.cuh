@@ -35,6 +35,12 @@ struct KeyBlock {
         return (static_cast<long long>(batch) * NH + key_head * heads + head) * tiles + tile;
     }
 
+    /// How many of the `blocks` of a key head have keys that queries of a tile see.
+    __device__ __forceinline__ int sharers(int tile, int blocks) const
+    {
+        return min(blocks, (scores.keys_seen((tile + 1) * BLOCK_M - 1) + BLOCK_N - 1) / BLOCK_N);
+    }
+
     /// Tiles before this one have queries that do not see all keys of the block.
     __device__ __forceinline__ int masked_end() const
     {

@@ -49,12 +49,14 @@ __device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL
     }
 }
 
-/// The same of dQ.
-template <int HS, bool CAUSAL, class T, int HS_V>
+/// The same of dQ; marks are in the first of each COLS columns.
+template <int COLS = 1 << 20, int HS, bool CAUSAL, class T, int HS_V>
 __device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dq,
                                                     const RowPlace& first)
 {
-    const bool right = is_finite(to_float(row_of(dq, first)[0]));
+    bool right = is_finite(to_float(row_of(dq, first)[0]));
+#pragma unroll
+    for (int col = COLS; col < HS; col += COLS) right = right && is_finite(to_float(row_of(dq, first)[col * dq.stride[3]]));
     __syncwarp();
     if (right) return;
 #pragma unroll 1

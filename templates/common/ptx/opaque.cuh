@@ -12,3 +12,15 @@ __device__ __forceinline__ int opaque(int x)
 #endif
     return x;
 }
+
+/// threadIdx.x, read where it is asked for: it takes no register before.
+__device__ __forceinline__ int opaque_thread()
+{
+#ifdef AUTOTUNE_EMULATOR
+    return threadIdx.x;
+#else
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+#endif
+}

@@ -6,6 +6,27 @@
 
 #include "common/ptx/shared_address.cuh"
 
+/// One word.
+__device__ __forceinline__ uint32_t load_shared_word(SharedAddress from)
+{
+#ifdef AUTOTUNE_EMULATOR
+    return *reinterpret_cast<const uint32_t*>(from);
+#else
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+#endif
+}
+
+__device__ __forceinline__ void store_shared_word(SharedAddress to, uint32_t x)
+{
+#ifdef AUTOTUNE_EMULATOR
+    *reinterpret_cast<uint32_t*>(to) = x;
+#else
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+#endif
+}
+
 /// Two neighbouring floats, at a multiple of 8 bytes.
 __device__ __forceinline__ float2 load_shared_pair(SharedAddress from)
 {

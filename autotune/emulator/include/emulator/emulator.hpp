@@ -29,6 +29,7 @@
 #include "mbarrier.hpp"
 #include "tensor_map.hpp"
 #include "tensor_copy.hpp"
+#include "overlap.hpp"
 #include "warp_group.hpp"
 #include "bits.hpp"
 #include "math.hpp"

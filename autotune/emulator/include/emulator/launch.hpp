@@ -95,6 +95,9 @@ __attribute__((visibility("default"))) int emulator_launch(
 // How many blocks a cluster of later launches has; the default is one.
 __attribute__((visibility("default"))) void emulator_cluster(const unsigned cluster[3]);
 
+// Whether later launches may begin before the one before them has ended; the default is that they may not.
+__attribute__((visibility("default"))) void emulator_overlaps(int overlaps);
+
 // In which order later launches run blocks, and start the warps of a block and the lanes of a warp: 0, the default, by
 // number, any other seed another permutation.
 __attribute__((visibility("default"))) void emulator_order(uint64_t seed);
