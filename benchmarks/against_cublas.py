@@ -29,7 +29,8 @@ from autotune.store import Store, open_store
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.events import silent
-from autotune.tuning.session import Options, search_with
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_with
 
 if TYPE_CHECKING:
     from autotune.answers.best import Best

@@ -3,11 +3,12 @@
     python -m benchmarks.compare_configurations --op backward --template flash_wgmma --rows "HS=64 .*causal=0" \\
         --try NEXT_KERNEL=at_end --try NEXT_KERNEL=at_start,Q_STAGES=3 --out pdl.jsonl
 
-Each row is a shipped winner of the family whose problem matches one of the expressions. Each `--try` is a contender: the winner with these
-values, where that is a valid configuration. `--lines` reads rows from a file in place of winners: {"problem": …, "configs": {name: {…}}}, a line each.
-All are built first, on all cores. Then, row by row, every contender is called through `autotune.kernel`'s own path, in turn, `--rounds` times,
-between two events, L2 flushed; the line has medians of all rounds, and the first one's time over each. Results are
-compared with the first one's. Needs a GPU and torch.
+Each row is a shipped winner of the family whose problem matches one of the expressions. Each `--try` is a contender:
+the winner with these values, where that is a valid configuration. `--lines` reads rows from a file in place of winners:
+{"problem": …, "configs": {name: {…}}}, a line each. All are built first, on all cores. Then, row by row, each contender
+is called through `autotune.kernel`'s own path, in turn, `--rounds` times, between two events, L2 flushed: the line has
+medians of all rounds, and the first one's time over each. Results are compared with the first one's. Needs a GPU and
+torch; `--list` neither.
 """
 
 import argparse
@@ -107,7 +108,8 @@ def measured(lab: TorchLab, row: Row, template: Template, rounds: int, seconds: 
     times = interleaved(list(calls), lambda name: Timed(lab.kernel(calls[name], budget)), rounds)
     medians = {name: statistics.median(t.kernel.median_ms for t in timed) for name, timed in times.items()}
     return {
-        "problem": row.problem.to_json(), "configs": dict(row.configs), "ms": medians, "difference": apart, "failed": failed,
+        "problem": row.problem.to_json(), "configs": dict(row.configs), "ms": medians, "difference": apart,
+        "failed": failed,
         "rounds": {name: [t.kernel.median_ms for t in timed] for name, timed in times.items()},
     }  # fmt: skip
 
@@ -129,7 +131,9 @@ def main() -> int:
     parser.add_argument("--lines", type=Path, help="rows of a file, in place of winners")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.06, help="a round of a contender")
-    parser.add_argument("--list", action="store_true", help="print what would be measured, as --lines reads it; needs no GPU")
+    parser.add_argument(
+        "--list", action="store_true", help="print what would be measured, as --lines reads it; needs no GPU"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     template = next(t for t in builtin_templates(given.op) if t.name == given.template)

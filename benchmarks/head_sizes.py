@@ -1,7 +1,7 @@
 """What head sizes cost that are no tile's width: beside the next width, by each family on tensor cores and by look-ups.
 
     python -m benchmarks.head_sizes                every size of SIZES, forward and backward
-    python -m benchmarks.head_sizes 72 80          these sizes
+    python -m benchmarks.head_sizes 72 75          these sizes
 
 A line a problem and family: its time at HS, at the next multiple of 32 with the same B, NH and T, and the first over
 the second. Each is what a look-up without a database answers. Exit code 1: one is above 1.15. Needs a GPU and torch.
@@ -21,7 +21,7 @@ from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
 from benchmarks.cliffs import Timer, gpu_timer
 
-SIZES = (24, 40, 72, 80, 112, 136, 200, 248)
+SIZES = (24, 36, 40, 50, 72, 75, 80, 100, 112, 136, 200, 248)
 MOST = 1.15
 _NOWHERE = "/nowhere/none.db"
 

@@ -47,7 +47,8 @@ from autotune.tuning.events import silent
 from autotune.tuning.history import Records
 from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_with
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_with
 from benchmarks.model_problems import ModelProblem, model_problems, shard
 from benchmarks.model_table import table
 from benchmarks.prefetch import ReadyWorker, References

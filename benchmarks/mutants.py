@@ -2,7 +2,7 @@
 
 Mistakes are made by rule (`benchmarks/mutation/rules.py`) at places that a seed draws, of each family as many, and in a
 family of each kind as many as there are places for. Each is judged as a search judges a candidate: by the compiler,
-by verification on the problem searched, and as a winner is examined: on two awkward problems and by the traced checker.
+by verification on the problem searched, and as a winner is examined: on three awkward problems and by the checker.
 What does not compile, and what leaves the machine code of the emulated build as it was, is no mistake and not counted.
 
 `--out FILE` keeps a line each; the same command again goes on from there. `--seconds` ends the run in time.
@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.mutation.cases import CASES, case_of, families
 from benchmarks.mutation.judge import judge
-from benchmarks.mutation.report import ENOUGH, explanations, report, share_of
-from benchmarks.mutation.sites import Site, name_of, plant, sites_of
+from benchmarks.mutation.report import ENOUGH, explanation_of, report, share_of
+from benchmarks.mutation.sites import Site, name_of, place_of, plant, sites_of
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ def run(arguments: argparse.Namespace, done: dict[str, dict[str, Any]]) -> None:
     waiting = draw(arguments.seed, arguments.families or list(families()), kinds)
     if arguments.again:
         survived = {
-            name for name, record in done.items() if record["stage"] in ("", "broken") and not record.get("again")
+            name
+            for name, record in done.items()
+            if record["stage"] in ("", "broken") and not record.get("again") and not explanation_of(record)
         }
-        survived -= explanations().keys()
         waiting = (mutant for mutant in _all(arguments.families or list(families())) if mutant.name in survived)
         arguments.count = len(done) + 1
         done = {name: record for name, record in done.items() if name not in survived}
@@ -150,12 +151,14 @@ def _mixed(mutants: list[Mutant]) -> list[Mutant]:
 def evaluate(mutant: Mutant, scratch: Path) -> dict[str, Any]:
     """Judge one; what is recorded of it."""
     case = case_of(mutant.family, mutant.case)
-    _, change = plant(case.render(), mutant.site)
+    source = case.render()
+    _, change = plant(source, mutant.site)
     verdict = judge(case, lambda source: plant(source, mutant.site)[0], scratch)
     rule = mutant.site.planted
     return {
         "name": mutant.name, "family": mutant.family, "case": mutant.case, "problem": case.problem.key,
-        "config": dict(case.config), "kind": rule.kind, "rule": rule.name, "change": change, **asdict(verdict),
+        "config": dict(case.config), "kind": rule.kind, "rule": rule.name, "change": change,
+        "place": place_of(mutant.family, source, mutant.site), **asdict(verdict),
     }  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """Record spaces of our own on this GPU, so that anyone can replay searches of them.
 
     python -m benchmarks.record_space --out recording --total 540
+    python -m benchmarks.record_space --out recording --random 600 --searched 200 --total 280
     autotune replay benchmarks/data/space_*.json.gz --seeds 20 --in-flight 1,20
 
 Of each op, at the default problem and at HS=128, T=4096, random configurations first, then those that a search asks
-which knows them. Every one is verified and timed to the end, slow ones too. About four minutes a thousand. What the
-time does not suffice for is done by the same command run again; whatever is there by then is written to --data, as
-Kernel Tuner's caches, which `autotune replay` reads.
+which knows them. Every one is verified and timed to the end, slow ones too. About four minutes a thousand. The stages
+come in the order of their worth: the default problem's random configurations of both ops, then their searched ones,
+then the other problem's. What the time does not suffice for is done by the same command run again; after each stage
+what is there is written to --data, as Kernel Tuner's caches, which `autotune replay` reads.
 """
 
 import argparse
@@ -47,6 +49,29 @@ SPACES = tuple(
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Stage:
+    """Configurations of one space up to so many, those of earlier stages included."""
+
+    space: Space
+    sampler: str
+    trials: int
+
+
+def stages(spaces: Sequence[Space], random: int, searched: int) -> list[Stage]:
+    """What is recorded, the most valuable first: a problem's random configurations before any that are searched.
+
+    A random share of a space says what is in it, and is what samplers are to be compared on; the searched ones say how
+    fast its best are.
+    """
+    found = []
+    for problem in dict.fromkeys((space.HS, space.T) for space in spaces):
+        alike = [space for space in spaces if problem == (space.HS, space.T)]
+        found += [Stage(space, "random", random) for space in alike]
+        found += [Stage(space, "parzen", random + searched) for space in alike if searched]
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Go on with what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -64,18 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     end = time.monotonic() + options.total
     options.out.mkdir(parents=True, exist_ok=True)
     database = options.out / "space.sqlite"
-    for space in (s for s in SPACES if not options.space or f"{s.op}/{s.family}" in options.space):
-        for sampler, trials in (("random", options.random), ("parzen", options.random + options.searched)):
-            left = end - time.monotonic()
-            if left < _LEAST_S:
-                break
-            result = autotune.search(
-                space.op, template=space.family, HS=space.HS, T=space.T, sampler=sampler, seed=1, trials=trials,
-                timeout=left, device=options.device, target=options.target, jobs=options.jobs, db=database,
-            )  # fmt: skip
-            said = ", ".join(f"{outcome.value} {count}" for outcome, count in sorted(result.outcomes.items()))
-            print(f"{space.file}: {sampler} up to {trials}: {said}", flush=True)
-        with open_store(database) as store:
+    asked = [space for space in SPACES if not options.space or f"{space.op}/{space.family}" in options.space]
+    with open_store(database) as store:
+        for stage in stages(asked, options.random, options.searched):
+            space, left = stage.space, end - time.monotonic()
+            if left >= _LEAST_S:
+                result = autotune.search(
+                    space.op, template=space.family, HS=space.HS, T=space.T, sampler=stage.sampler, seed=1,
+                    trials=stage.trials, timeout=left, device=options.device, target=options.target,
+                    jobs=options.jobs, db=database,
+                )  # fmt: skip
+                said = ", ".join(f"{outcome.value} {count}" for outcome, count in sorted(result.outcomes.items()))
+                print(f"{space.file}: {stage.sampler} up to {stage.trials}: {said}", flush=True)
             print(f"{space.file}: {write(store, space, options.data)} configurations written", flush=True)
 
 

@@ -36,7 +36,8 @@ from autotune.tuning.choose import Subject, choose_subject
 from autotune.tuning.events import silent
 from autotune.tuning.ledger import costs
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_with
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_with
 from benchmarks.allowance import Allowance
 from benchmarks.merge_winners import merged
 from benchmarks.prefetch import ReadyWorker, References

@@ -29,7 +29,8 @@ from autotune.store.schema import ensure_schema
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
-from autotune.tuning.session import Options, Session
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
 BEST = 70

@@ -147,7 +147,7 @@ def _begin(line: Line, pool: BuildPool, way: Way) -> Rechecked | _Underway:
 
 
 def _added(template: Template, config: Config) -> dict[str, Value]:
-    """Defaults of the parameters that a record's text did not have: the first value of each is what there was before."""
+    """Defaults of the parameters that a record's text did not have: they are to be what there was before."""
     return {name: value for name, value in template.defaults.items() if name not in config}
 
 

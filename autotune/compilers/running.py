@@ -5,13 +5,18 @@ room or no process, or cannot be started is tried once more; then it is the mach
 """
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 from autotune.core.child import Completed, run, signal_name
 from autotune.core.confinement import compilers_environment
 from autotune.core.errors import BuildError, CompileError, CompileTimeout
 from autotune.core.words import printable
+
+_STEPS_BACK = 5
+"""How much less than ours a compiler's priority is: who judges candidates is what every core waits for."""
 
 _CANNOT_EXECUTE = (126, 127)  # what shells answer
 
@@ -85,9 +90,15 @@ def refuses_source(done: Completed) -> bool:
 def _run(compiler: str, command: Sequence[str], folder: Path, limit_s: float) -> Completed | str:
     environment = {**compilers_environment(), "TMPDIR": ".", "LC_ALL": "C"}
     try:
-        return run(command, limit_s, folder=folder, environment=environment)
+        return run([*_behind(), *command], limit_s, folder=folder, environment=environment)
     except OSError as error:
         return f"cannot start {compiler}: {error}"
+
+
+@cache
+def _behind() -> tuple[str, ...]:
+    nice = shutil.which("nice")
+    return () if nice is None else (nice, "-n", str(_STEPS_BACK))
 
 
 def _first(done: Completed, first_errors: Callable[[str], str]) -> str:

@@ -11,7 +11,7 @@ from autotune.core.confinement import part_of_environment
 from autotune.core.errors import AutotuneError
 from autotune.core.words import printable
 from autotune.devices.factory import DeviceOpener
-from autotune.devices.messages import Failed, Message, Opened, Prepare, Reply
+from autotune.devices.messages import Failed, Message, Open, Opened, Prepare, Reply
 
 OPEN_LIMIT_S = 120.0
 PREPARE_LIMIT_S = 900.0
@@ -43,10 +43,13 @@ class WorkerClient:
         except OSError as error:
             raise AutotuneError(f"no temporary file can be made: {error}; set TMPDIR to a folder of yours") from error
         self.opened: Opened | None = None
+        self._foreseen: Opened | None = None
         self.starts = 0
 
-    def start(self) -> Opened:
+    def start(self, ahead: Prepare | None = None) -> Opened:
         """Start the process and open the device, unless that is done; then repeat the last `prepare`.
+
+        `ahead`: what will be asked of `prepare`; its references are made while the device opens.
 
         Raises:
             AutotuneError: what the device raised (DeviceMissing), or the worker did not come up.
@@ -55,14 +58,29 @@ class WorkerClient:
             self.stop()
         if self._companion.process is not None and self.opened is not None:
             return self.opened
-        self._spawn()
+        self._spawn(self._prepared or ahead)
         reply = self._receive(OPEN_LIMIT_S)
         if not isinstance(reply, Opened):
             raise AutotuneError(f"the worker answered {type(reply).__name__} when it was to open the device")
+        if self._foreseen is not None and reply.identity != self._foreseen.identity:
+            raise AutotuneError(f"{self._foreseen.identity.name} was to be opened, and it is {reply.identity.name}")
         self.opened = reply
         if self._prepared is not None:
             self._ask(self._prepared, PREPARE_LIMIT_S)
         return reply
+
+    def foreseen(self) -> Opened:
+        """What `start` answers, where that can be told without waiting for the process; else it is started.
+
+        Raises:
+            AutotuneError: as `start`.
+        """
+        if self.opened is None:
+            foreseen = self._opener.foresee()
+            if foreseen is None:
+                return self.start()
+            self._foreseen = Opened(*foreseen, self._opener.why_no_energy())
+        return self.opened or self._foreseen or self.start()
 
     def prepare(self, message: Prepare) -> None:
         """Have inputs and references made; a restarted worker does so again by itself (from what was kept)."""
@@ -120,7 +138,7 @@ class WorkerClient:
         process = self._companion.process
         return process is not None and not process.killed and process.wait(0.0) is not None
 
-    def _spawn(self) -> None:
+    def _spawn(self, ahead: Prepare | None) -> None:
         keep = self._keep.fileno()
         _empty(self._log)
         try:
@@ -128,7 +146,7 @@ class WorkerClient:
         except OSError as error:
             raise AutotuneError(f"the process that runs kernels cannot be started: {error}") from error
         self.starts += 1
-        self._send(self._opener)
+        self._send(Open(self._opener, ahead))
 
     def _ask(self, message: Message, limit_s: float) -> Reply:
         self._send(message)

@@ -1,4 +1,4 @@
-"""Launches with attributes by the CUDA driver: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
+"""Launches with attributes: `cuLaunchKernelEx` of libcuda, through ctypes; PyCUDA has no call for it."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -93,7 +93,9 @@ def _checked(call: str, *arguments: Any) -> None:
     try:
         status = getattr(_driver(), call)(*arguments)
     except AttributeError as error:
-        raise LaunchError(f"this CUDA driver launches neither clusters nor kernels that overlap: it has no {call}") from error
+        raise LaunchError(
+            f"this CUDA driver launches neither clusters nor kernels that overlap: it has no {call}"
+        ) from error
     if status != 0:
         name = ctypes.c_char_p()
         _driver().cuGetErrorName(status, ctypes.byref(name))

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.errors import LaunchError
-from autotune.core.measurement import Timing, Verification
+from autotune.core.errors import DeviceRefused, LaunchError
+from autotune.core.measurement import Energy, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
 from autotune.core.words import format_ms
 from autotune.devices.comparison import compare_all, worse
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.far import complaint_far_away
-from autotune.devices.protocol import Device, Program, TimingBudget
+from autotune.devices.metering import middle
+from autotune.devices.protocol import Device, Metered, Program, TimingBudget
 from autotune.devices.twin import GAPS, Placement, make_twin
 from autotune.ops.expected import Expectation, covered, storage_images, tensor_view
 from autotune.ops.op import Op
@@ -28,6 +29,7 @@ Storages = Mapping[str, NDArray[Any]]
 _NAN = 0xFF
 _BETWEEN = 3.0  # between the second run's inputs: families compute again what comes out as NaN, and right
 _WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
+_LEFT_OVER = 0x44  # 4.3 in fp16, 785 in bf16 and fp32: what a workspace may hold, and no reason to compute a row again
 
 _OTHER_BITS = "run again it gives other bits, though its family says that it is deterministic"
 
@@ -43,6 +45,7 @@ class Verdict:
     message: str = ""
     timing: Timing | None = None
     verification: Verification | None = None
+    energy: Energy | None = None  # where it was worth measuring
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class Bench:
         self._expected = expectation
         self._hard = hard
         self._uploaded: dict[str, Buffer] = {}
+        self._idle_w: float | None = None
         self._trusted = True  # the inputs on the device have been compared since the last run
         self._images: dict[Buffer, NDArray[Any]] = {}
         self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
@@ -132,6 +136,36 @@ class Bench:
                 if timing is not None:
                     collected.append(timing)
         return tuple(_middle(collected) if len(collected) == rounds else None for collected in timings)
+
+    def meter(
+        self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int, seconds: float
+    ) -> tuple[Energy | None, ...]:
+        """What energy verified candidates take, in turn, `rounds` times each; of each the run with the median energy.
+
+        None where a launch failed.
+
+        Raises:
+            DeviceRefused: this device does not tell.
+        """
+        if not isinstance(self._device, Metered):
+            raise DeviceRefused(f"{self._device.identity.name} does not tell what energy its kernels take")
+        if self._idle_w is None:
+            self._idle_w = self._device.idle_power_w()
+        found: list[list[Energy]] = [[] for _ in programs]
+        for _ in range(rounds):
+            for (artifact, plan), collected in zip(programs, found, strict=True):
+                energy = self._meter_once(self._device, artifact, plan, seconds)
+                if energy is not None:
+                    collected.append(replace(energy, idle_w=self._idle_w))
+        return tuple(middle(collected) if len(collected) == rounds else None for collected in found)
+
+    def _meter_once(self, device: Metered, artifact: Artifact, plan: LaunchPlan, seconds: float) -> Energy | None:
+        try:
+            self._place(self._side(plan))
+            with closing(self._device.load(artifact, plan)) as program:
+                return device.energy(program, plan, seconds)
+        except LaunchError:
+            return None
 
     def _time_once(self, artifact: Artifact, plan: LaunchPlan) -> Timing | None:
         try:
@@ -201,11 +235,11 @@ class Bench:
     def _verify(self, program: Program, sides: tuple[_Side, ...]) -> tuple[Verification, str, Storages]:
         """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
 
-        Outputs and workspaces were NaN before the first run. Before the second one outputs hold finite values that
-        are far from right, and workspaces what the first run left: kernels that add to what is there, blend it in,
-        or write only what has not been written yet are caught. The second run has other inputs, where the op knows
-        some that show more, and every tensor that allows it has other strides. The outputs returned are those of the
-        first run.
+        Outputs and workspaces were NaN before the first run. Before the second one both hold finite values that are
+        far from right: kernels that add to what is there, blend it in, or write only what has not been written yet
+        are caught, and those that compute again what NaN in a workspace has made NaN. The second run has other
+        inputs, where the op knows some that show more, and every tensor that allows it has other strides. The outputs
+        returned are those of the first run.
         """
         own, *others = sides
         outputs = self._outputs(own)
@@ -216,12 +250,14 @@ class Bench:
             for buffer in other.own:
                 if buffer.role == "output":
                     self._device.poison(buffer.name, _WRONG)
+            self._leave_over(other.plan)
             self._device.run(program, other.plan)
             again, message = self._compare(other, self._outputs(other))
             message = message and other.label + message
             verification = again if message else worse(verification, again)
         if not message and not others:
             self._spoil(own, outputs)
+            self._leave_over(own.plan)
             self._device.run(program, own.plan)
             repeated, message = self._compare_again(own, outputs)
             message = message and f"run again over other values: {message}"
@@ -242,6 +278,11 @@ class Bench:
                 image = known[buffer.name].copy()
                 image[inside[0]] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
                 self._device.upload(buffer.name, image)
+
+    def _leave_over(self, plan: LaunchPlan) -> None:
+        for buffer in plan.buffers:
+            if buffer.role == "workspace":
+                self._device.poison(buffer.name, _LEFT_OVER)
 
     def _compare_again(self, side: _Side, known: Storages) -> tuple[Verification | None, str]:
         """Compare the outputs that are there now, unless they equal the `known` good ones bit for bit."""

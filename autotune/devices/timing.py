@@ -1,5 +1,6 @@
 """How often to repeat a timing, and when to stop: the part that needs no device."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ _FEW = 3  # repeats after which a candidate that cannot win, or takes very long,
 _LONG_MS = 1000.0  # a run as long as this needs no warm-up and no repeat: what is cold in it does not show
 _BATCH_MS = 2.0
 _LARGEST_BATCH = 10
+_OF_MEDIAN = 0.93  # standard error of a median of n normal values: this times their interquartile range / sqrt(n)
 
 Sample = Callable[[int], Sequence[float]]
 """Run the plan this many times and return each run's milliseconds."""
@@ -65,7 +67,8 @@ def _enough(times: Sequence[float], budget: TimingBudget, seconds: float) -> boo
     if repeats < budget.min_repeats:
         return seconds > 4 * budget.max_seconds
     q1, median, q3 = quartiles(times)
-    return q3 - q1 <= budget.relative_spread * median or seconds > budget.max_seconds
+    error = _OF_MEDIAN * (q3 - q1) / math.sqrt(repeats)
+    return error <= budget.relative_error * median or seconds > budget.max_seconds
 
 
 def _checked(times: Sequence[float]) -> Sequence[float]:

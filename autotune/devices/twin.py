@@ -28,23 +28,27 @@ class Placement:
     """How tensors lie the second time, which `words` tells.
 
     `only`: the number of the one storage that forbids vectors, from 1 on; 0: all do. The n-th does by the `WAYS` from
-    `turn` + n on: columns apart, odd rows, an odd start. `far`: the second half of each axis but the columns lies more
-    than 2^31 elements away, or that of the columns, where no tensor map wants those side by side.
+    `turn` + n on (columns apart, odd rows, an odd start), or by `way` alone. `far`: the second half of each axis but
+    the columns lies more than 2^31 elements away, or that of the columns, where no tensor map wants those side by side.
     """
 
     words: str
     only: int | None = None
     turn: int = 0
     far: Literal["", "rows", "columns"] = ""
+    way: Literal["", "columns", "rows", "start"] = ""
 
     def forbids(self, number: int) -> str:
         """What forbids vectors in the storage of that number."""
-        return WAYS[(self.turn + number) % len(WAYS)] if self.only in (0, number) else ""
+        if self.only not in (0, number):
+            return ""
+        return self.way or WAYS[(self.turn + number) % len(WAYS)]
 
 
 WAYS = ("columns", "rows", "start")
 GAPS = Placement("other strides")
 ODD = Placement("strides without vectors", only=0)
+MISALIGNED = (Placement("odd rows", only=0, way="rows"), Placement("odd starts", only=0, way="start"))
 FAR = (Placement("offsets beyond 2^31", far="rows"), Placement("columns beyond 2^31", far="columns"))
 
 

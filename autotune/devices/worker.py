@@ -8,6 +8,7 @@ import faulthandler
 import os
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import BinaryIO
@@ -19,8 +20,21 @@ from autotune.core.outcome import Outcome
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
-from autotune.devices.messages import Evaluate, Evaluated, Failed, Opened, Prepare, Prepared, Reply, Retime, Retimed
-from autotune.devices.protocol import Device
+from autotune.devices.messages import (
+    Evaluate,
+    Evaluated,
+    Failed,
+    Meter,
+    Metering,
+    Open,
+    Opened,
+    Prepare,
+    Prepared,
+    Reply,
+    Retime,
+    Retimed,
+)
+from autotune.devices.protocol import Device, Metered
 from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
@@ -28,10 +42,12 @@ from autotune.ops.op import Op
 
 @dataclass
 class _Server:
-    """The device, the problem's bench once prepared, and the file that keeps expectations across restarts."""
+    """The device, the problem's bench once prepared, the file that keeps expectations across restarts, and those that
+    were begun before the device was open."""
 
     device: Device
     keep: BinaryIO
+    begun: "_Begun | None" = None
     bench: Bench | None = None
 
     def answer(self, message: object) -> Reply:
@@ -48,6 +64,8 @@ class _Server:
             return self._evaluate(self.bench, message)
         if isinstance(message, Retime):
             return Retimed(self.bench.retime(message.programs, message.rounds))
+        if isinstance(message, Meter):
+            return Metering(self.bench.meter(message.programs, message.rounds, message.seconds))
         raise AutotuneError(f"the worker does not know the message {type(message).__name__}")
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
@@ -65,12 +83,38 @@ class _Server:
         return Evaluated(verdict, time.perf_counter() - start, poisoned)
 
     def _expectations(self, op: Op, message: Prepare) -> tuple[Expectation, ...]:
-        """Those that an earlier worker left, if they are of this problem."""
-        kept = load(self.keep)
-        if kept is None or kept[0].problem != message.problem:
-            kept = expectations(op, message.problem, message.seed)
-            save(kept, self.keep)
-        return kept
+        begun, self.begun = self.begun, None
+        made = None if begun is None else begun.making.result()  # the file is this thread's again
+        if begun is not None and made is not None and begun.message == message:
+            return made
+        return _make(self.keep, op, message)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Expectations that are being made; None for those that could not be."""
+
+    message: Prepare
+    making: "Future[tuple[Expectation, ...] | None]"
+
+
+def _make(keep: BinaryIO, op: Op, message: Prepare) -> tuple[Expectation, ...]:
+    """Those that an earlier worker left, if they are of this problem."""
+    kept = load(keep)
+    if kept is None or kept[0].problem != message.problem:
+        kept = expectations(op, message.problem, message.seed)
+        save(kept, keep)
+    return kept
+
+
+def _begin(keep: BinaryIO, message: Prepare) -> _Begun:
+    def make() -> tuple[Expectation, ...] | None:
+        try:
+            return _make(keep, message.op.resolve(), message)
+        except Exception:  # noqa: BLE001 - who asks for them meets it again, where it is answered
+            return None
+
+    return _Begun(message, ThreadPoolExecutor(1).submit(make))
 
 
 def serve(connection: Connection, keep: BinaryIO) -> None:
@@ -79,10 +123,13 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
     An unexpected exception ends the process; its traceback is what the client reports.
     """
     try:
-        opener = connection.recv()
-        confine(memory=not isinstance(opener, CudaOpener))
-        server = _Server(opener.open(), keep)
-        connection.send(Opened(server.device.identity, dict(server.device.environment())))
+        message: Open = connection.recv()
+        confine(memory=not isinstance(message.opener, CudaOpener))
+        begun = None if message.ahead is None else _begin(keep, message.ahead)
+        server = _Server(message.opener.open(), keep, begun)
+        device = server.device
+        no_energy = device.why_no_energy() if isinstance(device, Metered) else "it does not run on a GPU"
+        connection.send(Opened(device.identity, dict(device.environment()), no_energy))
         while True:
             connection.send(server.answer(connection.recv()))
     except AutotuneError as error:

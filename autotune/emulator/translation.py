@@ -52,7 +52,8 @@ def unroll_products(text: str) -> str:
 
 
 def unset_variables(text: str) -> str:
-    """Local variables and arrays of numbers that are declared without a value hold NaN, as shared memory does.
+    """Local variables and arrays of numbers that are declared without a value hold garbage, as shared memory does: NaN,
+    or in every second run a number.
 
     A register of a GPU may hold anything; here it would be 0 by luck, or what the compiler likes.
     """

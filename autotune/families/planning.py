@@ -115,7 +115,9 @@ def _require_before(steps: list[Step]) -> None:
     *before, last = steps
     if isinstance(last, Launch) and last.overlaps and not (before and isinstance(before[-1], Launch)):
         what = f"the clearing of {before[-1].buffer}" if before and isinstance(before[-1], Zero) else "nothing"
-        raise TemplateError(f"kernel {last.kernel}: 'overlaps' is for a launch right after another one; before it is {what}")
+        raise TemplateError(
+            f"kernel {last.kernel}: 'overlaps' is for a launch right after another one; before it is {what}"
+        )
 
 
 def _dim3(sizes: tuple[Expression, ...], namespace: Mapping[str, Any], kernel: str) -> Dim3:

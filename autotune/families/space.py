@@ -242,11 +242,15 @@ class Space:
         Raises:
             NoFeasibleConfiguration: there is none.
         """
-        valid = tuple(config for config, _ in self.known_starts())
+        valid = tuple(self.valid_starts())
         if valid:
             return valid
         first = next(self._listed_starts(), None)
         return (self._nearest({**self.template.defaults, **dict(first.values if first else ())}),)
+
+    def valid_starts(self) -> Iterator[dict[str, Value]]:
+        """Those of `starts` that are valid as they are listed."""
+        return (config for config, _ in self.known_starts())
 
     def known_starts(self) -> Iterator[tuple[dict[str, Value], Start | None]]:
         """The listed ones of `starts`, each with what its file says of it; then the default, if valid."""

@@ -25,7 +25,8 @@ from autotune.tuning.choose import choose_families
 from autotune.tuning.events import Listener, silent
 from autotune.tuning.finalists import FINALISTS
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_with
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_with
 
 TRIALS_ESTIMATED, TRIALS_MEASURED = 2, 12
 """Candidates a version where none is asked for: on the emulator, on a GPU."""

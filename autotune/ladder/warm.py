@@ -15,7 +15,8 @@ from autotune.core.problem import Problem
 from autotune.families.render import render
 from autotune.gpus.spec import DeviceSpec
 from autotune.tuning.choose import Subject, choose_families
-from autotune.tuning.session import STARTUP, Options
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import STARTUP
 
 Searches = Sequence[tuple[Subject, Problem]]
 

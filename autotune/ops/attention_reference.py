@@ -35,6 +35,8 @@ def forward(
     With `low_precision` sums are float32, and P and out are rounded to that dtype; `arithmetic` says how products are
     computed then (`autotune.core.arithmetic`).
     """
+    if shares_keys(inputs, causal):
+        return heads_apart(forward(heads_together(inputs), causal, scale, low_precision, arithmetic), inputs)
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
     q, k, v = (inputs[name] for name in ("q", "k", "v"))
@@ -86,6 +88,8 @@ def backward(
     With `low_precision` sums are float32, and P, dS and the results are rounded to that dtype; `arithmetic` as in
     `forward`.
     """
+    if shares_keys(inputs, causal):
+        return heads_apart(backward(heads_together(inputs), causal, scale, low_precision, arithmetic), inputs)
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
     q, k, v = inputs["q"], inputs["k"], inputs["v"]
@@ -140,6 +144,24 @@ def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
         p: NDArray[Any] = np.exp(np.minimum(scores - lse[:, None], 0))  # no more than 1: the log-sum-exp is rounded
     p[np.isneginf(lse)] = 0
     return p
+
+
+def shares_keys(inputs: Arrays, causal: bool) -> bool:
+    """Whether `heads_together` has something to bring together."""
+    return not causal and inputs["q"].shape[1] != inputs["k"].shape[1]
+
+
+def heads_together(inputs: Arrays) -> Arrays:
+    """Without a mask, the query heads of a key head are rows of one head, (B, NH_kv, NH/NH_kv·T, …), so that its keys
+    and values are read and converted once: of a step of decoding they are nearly all there is."""
+    B, NH_kv = inputs["k"].shape[:2]
+    return {n: a if n in ("k", "v") else a.reshape(B, NH_kv, -1, *a.shape[3:]) for n, a in inputs.items()}
+
+
+def heads_apart(results: Arrays, inputs: Arrays) -> Arrays:
+    """What was computed of `heads_together(inputs)`, with the query heads that `inputs` have."""
+    rows = inputs["q"].shape[:3]
+    return {n: a if n in ("dk", "dv") else a.reshape(*rows, *a.shape[3:]) for n, a in results.items()}
 
 
 def heads(q: NDArray[Any], k: NDArray[Any]) -> Iterator[tuple[int, int, int]]:

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.dtypes import epsilon
-from autotune.ops.attention_reference import Arrays, heads, masked_scores, row_blocks
+from autotune.ops.attention_reference import (
+    Arrays,
+    heads,
+    heads_apart,
+    heads_together,
+    masked_scores,
+    row_blocks,
+    shares_keys,
+)
 from autotune.ops.row_bounds import RowScale
 
 _ROUNDINGS = 8 * epsilon("fp32")
@@ -24,6 +32,8 @@ Matrix = NDArray[Any]
 
 def forward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict[str, RowScale]:
     """Of `out` and `lse`, each (B, NH, T). P is rounded to the dtype, scores in fp32."""
+    if shares_keys(inputs, causal):
+        return _apart(forward_rows(heads_together(inputs), causal, scale, dtype), inputs)
     q, k, v = (_finite(inputs[name]) for name in ("q", "k", "v"))
     tiny = _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
     size, noise, lse_noise = (np.zeros(q.shape[:3]) for _ in range(3))
@@ -45,6 +55,8 @@ def forward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict
 
 def backward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict[str, RowScale]:
     """Of `dq` (B, NH, T), `dk` and `dv` (B, NH_kv, T_kv). P and dS are rounded to the dtype, scores and dP in fp32."""
+    if shares_keys(inputs, causal):
+        return _apart(backward_rows(heads_together(inputs), causal, scale, dtype), inputs)
     q, k, v, dout, out = (_finite(inputs[name]) for name in ("q", "k", "v", "dout", "out"))
     tiny = _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
     squared = {n: (np.zeros(a.shape[:3]), np.zeros(a.shape[:3])) for n, a in (("dq", q), ("dk", k), ("dv", v))}
@@ -73,6 +85,12 @@ def backward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dic
                 squared[name][0][at] += _walk(np.abs(weights) + tiny * seen_by, largest) ** 2
                 squared[name][1][at] += _walk(noise, largest) ** 2
     return {name: RowScale(np.sqrt(size), np.sqrt(noise)) for name, (size, noise) in squared.items()}
+
+
+def _apart(found: dict[str, RowScale], inputs: Arrays) -> dict[str, RowScale]:
+    sizes = heads_apart({name: scale.size for name, scale in found.items()}, inputs)
+    noises = heads_apart({name: scale.noise for name, scale in found.items()}, inputs)
+    return {name: RowScale(sizes[name], noises[name]) for name in found}
 
 
 def _walk(weights: Matrix, largest: Matrix) -> Matrix:

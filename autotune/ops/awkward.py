@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from autotune.core.dtypes import OPERAND_DTYPES
@@ -15,6 +16,7 @@ Fields = Mapping[str, Any]
 _LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257, 385), (1023, 1024))
 
 
+_NO_LENGTHS: Mapping[str, int] = MappingProxyType({})
 SIZES = (64, 128, 32, 96, 40, 256)
 _VALUE_SIZES = ((192, 128), (40, 96), (128, 64))  # of queries and keys, and of values
 
@@ -93,13 +95,15 @@ def awkward_problems(op: str) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
+def second_problems(op: Op, problem: Problem, longer: Mapping[str, int] = _NO_LENGTHS) -> Iterator[Problem]:
     """Other problems that the kernels of one compute too: awkward ones with its `exact_fields`, the more telling first.
 
-    None of a user's op. Of attention: lengths beside tile edges (a last tile of one key, of one query), a single key,
-    more keys than queries, more queries than keys, and three query heads a key head; then with more batches, then what
-    families that do less compute, too. Of the pieces: several batches and heads, and lengths that divide no tile, on
-    either side of one another.
+    None of a user's op. Of attention: lengths beside tile edges (a last tile of one key, of one query), more keys than
+    queries, more queries than keys, so few of both that a stride itself may exceed 2^31 elements, and three query heads
+    a key head; then with more batches, then what families that do less compute, too. Of the pieces: several batches and
+    heads, and lengths that divide no tile, on either side of one another, then few of each.
+
+    Lengths of several tiles are raised to those of `longer`, by the field: a ring of tiles wraps around there.
     """
     exact = {name: problem[name] for name in op.exact_fields}
     rows: Iterator[Fields] = iter(())
@@ -115,15 +119,26 @@ def second_problems(op: Op, problem: Problem) -> Iterator[Problem]:
     found = set()
     for fields in rows:
         with suppress(ProblemError):
-            other = op.problem(**{**fields, **exact})
+            other = op.problem(**{**_lengthened(fields, longer), **exact})
             if other not in found:
                 found.add(other)
                 yield other
 
 
+def _lengthened(fields: Fields, longer: Mapping[str, int]) -> Fields:
+    """With those lengths raised that are of several tiles; in equally long problems both."""
+    raised = {
+        name: max(value, longer.get(name, 0)) for name, value in fields.items() if name in longer and value >= _SEVERAL
+    }
+    if fields.get("T") == fields.get("T_kv"):
+        raised = dict.fromkeys(raised, max(raised.values(), default=0))
+    return {**fields, **raised}
+
+
+_SEVERAL = 100
 _SECOND_LENGTHS = (
-    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 131, "T_kv": 131}, {"T": 1, "T_kv": 1},
-    {"T": 257, "T_kv": 257},
+    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 131, "T_kv": 131},
+    {"T": 257, "T_kv": 257}, {"T": 2, "T_kv": 2}, {"T": 1, "T_kv": 1},
 )  # fmt: skip
 _SECOND_ROWS = (  # several steps of rows that are kept, and of vectors
     {"B": 2, "NH": 3, "T": 259, "T_kv": 200},
@@ -134,7 +149,7 @@ _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
     "matmul": (
         {"B": 2, "NH": 4, "M": 137, "N": 200, "K": 72, "group": 2, "interleaved": "ab"},
         {"B": 2, "NH": 4, "M": 203, "N": 72, "K": 137, "group": 1, "interleaved": "c"},
-        {"B": 2, "NH": 4, "M": 2, "N": 3, "K": 137},
+        {"B": 2, "NH": 4, "M": 2, "N": 3, "K": 3},
     ),
     "softmax": _SECOND_ROWS,
     "softmax_backward": _SECOND_ROWS,
@@ -148,7 +163,7 @@ _GROUPED_HEADS = (  # two full groups of 8 key heads, and of 32, for kernels who
     {"B": 8, "NH": 6, "NH_kv": 2}, {"B": 64, "NH": 2, "NH_kv": 1},
 )  # fmt: skip
 _SHORT_LENGTHS = (  # of several tiles on one side at least: else nothing is grouped
-    {"T": 67, "T_kv": 131}, {"T": 257, "T_kv": 65}, {"T": 2, "T_kv": 1}, {"T": 257, "T_kv": 67},
+    {"T": 67, "T_kv": 131}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 257, "T_kv": 67},
     {"T": 257, "T_kv": 131}, {"T": 257, "T_kv": 257},
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 Computed once per problem and kept as plain arrays, so that a restarted worker reads them back.
 """
 
+import math
 import os
 import pickle
 from collections.abc import Callable, Mapping
@@ -23,7 +24,11 @@ from autotune.ops.row_bounds import SLACK, bound_rows
 FLOP_BUDGET = 2e10
 """Largest problem (in the op's flops) whose units all have values of their own; in larger ones values repeat."""
 
+_FLOPS_AN_ELEMENT = 600.0
+"""Of inputs: making one at random, twice, and reading it in a reference takes as long. Of decoding it is most."""
+
 _FEWEST = 2
+_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -67,7 +72,8 @@ def expect(
     """Inputs, references and bounds. All units of a result are expected, however long the problem.
 
     `hard`: the inputs are the op's `hard_inputs`. `hidden_nan`: they have NaN where few results depend on it
-    (`Op.hide`), hard ones in one tensor of the first unit alone: what NaN has reached is computed again, slowly.
+    (`Op.hide`), hard ones in one tensor of the first unit or of the last alone: what NaN has reached is computed
+    again, slowly.
 
     Problems of more than `flop_budget` flops are made of fewer different units, each in several places chosen at
     random: a kernel that reads or writes in the wrong place meets other values there, and a reference costs the same.
@@ -79,9 +85,9 @@ def expect(
     arithmetic.
     """
     tensors = op.tensors(problem)
-    sources = unit_sources(op.units(problem), op.flops(problem), seed, flop_budget)
+    sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=max(1, min(8, (os.cpu_count() or 1) // 2))) as pool:
+    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
@@ -90,7 +96,7 @@ def expect(
 def make_inputs(op: Op, problem: Problem, seed: int, *, hard: bool) -> Arrays:
     """Inputs alone: what `expectations` has of the first kind, or of the second."""
     hard = hard and op.has_hard_inputs
-    sources = unit_sources(op.units(problem), op.flops(problem), seed, FLOP_BUDGET)
+    sources = unit_sources(op.units(problem), effort(op, problem), seed, FLOP_BUDGET)
     inputs, _ = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
     return inputs
 
@@ -117,6 +123,12 @@ def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]
     return tuple(expect(op, problem, seed, hard=hard, hidden_nan=hard) for hard in kinds)
 
 
+def effort(op: Op, problem: Problem) -> float:
+    """What units of their own would cost, in flops."""
+    elements = sum(math.prod(tensor.shape) for tensor in op.tensors(problem) if tensor.role == "input")
+    return max(op.flops(problem), _FLOPS_AN_ELEMENT * elements)
+
+
 def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[int, ...]:
     """For each unit the number of the values that it has: its own, unless the whole costs more than `budget` flops."""
     different = total if flops <= budget else max(_FEWEST, int(total * budget / flops))
@@ -127,13 +139,18 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
 
 
 def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
-    """The values, of the first unit one tensor as it is `hidden`: of those that were changed the seed takes one."""
-    changed = [name for name in values if values[name].tobytes() != hidden[name].tobytes()]
+    """The values, one tensor of one unit as it is `hidden`: of those that were changed there the seed takes one.
+
+    With an even seed it is the first unit, else the last, whose rows are the last: an examination has seeds of both.
+    """
+    unit = (op.units(problem) - 1) * (seed % 2)
+    here, there = op.unit(problem, dict(values), unit), op.unit(problem, hidden, unit)
+    changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
     if not changed:
         return values
     name = changed[seed % len(changed)]
     mixed = {**values, name: values[name].copy()}
-    op.unit(problem, mixed, 0)[name][...] = op.unit(problem, hidden, 0)[name]
+    op.unit(problem, mixed, unit)[name][...] = there[name]
     return mixed
 
 

@@ -1,12 +1,12 @@
 """What a candidate must pass before it is named the winner: another problem, and the checker. On the emulator, seconds.
 
 The problem that was searched has one shape. The other one has lengths beside the edges of tiles, more keys than queries
-and more queries than keys, and fewer key heads than query heads; its tensors lie once more as vectors do not allow, and
-once more than 2^31 elements apart; and races show in the checker alone when they happened to give the right numbers.
-Verification on a GPU and the estimate's traced run have seen nothing of this.
+and more queries than keys, more of both than a ring of tiles holds, and fewer key heads than query heads; its tensors
+lie once more as vectors do not allow, and once more than 2^31 elements apart; and races show in the checker alone when
+they happened to give the right numbers. Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -19,10 +19,11 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import BuildError, CompileError, LaunchError, TemplateError
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
+from autotune.core.values import Value
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.factory import CpuOpener
 from autotune.devices.messages import Evaluate, Evaluated, Prepare
-from autotune.devices.twin import GAPS, ODD, Placement, odd_ones
+from autotune.devices.twin import GAPS, MISALIGNED, ODD, Placement, odd_ones
 from autotune.emulator.building import EmulatorRequest, build_emulator
 from autotune.families.op_ref import OpRef
 from autotune.families.space import Space
@@ -122,7 +123,9 @@ class Examiner:
     def _problems(self, candidate: Candidate) -> Iterator[Problem]:
         """Those that the family computes with this configuration."""
         template, spec = self._task.templates[candidate.template], self._task.identity.spec
-        for problem in second_problems(self._task.op, self._task.problem):
+        for problem in second_problems(
+            self._task.op, self._task.problem, in_flight(self._task.op.name, candidate.config)
+        ):
             fits = template.why_unsupported(problem, spec) is None
             if fits and Space(template, problem, spec).why_not(candidate.config) is None:
                 yield problem
@@ -146,13 +149,13 @@ class Examiner:
         return "" if reply.verdict.outcome is Outcome.OK else reply.verdict.message
 
     def _check(self, candidate: Candidate, problem: Problem) -> str:
-        """The first finding of two traced runs: as tensors lie, and as vectors do not allow."""
+        """The first finding of traced runs: as tensors lie, and misaligned for vectors."""
         if not isinstance(self._task.op_source, OpRef):
             self.skipped = "no other process can resolve the op"
             return ""
         path = self._task.templates[candidate.template].path.resolve()
         task = TraceTask(self._task.op_source, path, problem, candidate.values, self._task.identity.spec, hard=True)
-        for placement in (None, ODD) if problem != self._task.reduced else (None,):
+        for placement in (None, *MISALIGNED) if problem != self._task.reduced else (None,):
             try:
                 trace = self._tracer.trace(replace(task, placement=placement)).trace
             except (TracerKilled, TracerTimeout):  # no verdict: its kernels ended where they were timed
@@ -162,6 +165,17 @@ class Examiner:
             if trace.findings:
                 return f"{trace.findings[0]} (on {problem})"
         return ""
+
+
+def in_flight(op: str, config: Mapping[str, Value]) -> Mapping[str, int]:
+    """One more key, query or summand than all stages of a candidate's ring of tiles hold, by the name of the length.
+
+    By the names that families give their parameters; the queries of a forward pass are no stream.
+    """
+    stages = max([1, *(value for name, value in config.items() if name.endswith("STAGES") and isinstance(value, int))])
+    streams = {"T_kv": "BLOCK_N", "K": "BLOCK_K"} | ({"T": "BLOCK_M"} if op == "backward" else {})
+    tiles = {length: config.get(name) for length, name in streams.items()}
+    return {length: stages * tile + 1 for length, tile in tiles.items() if isinstance(tile, int)}
 
 
 def placements_of(place: int) -> tuple[Placement, ...]:

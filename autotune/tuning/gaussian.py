@@ -1,14 +1,18 @@
 """A Gaussian process over configurations: what a time is likely to be, from times that are known.
 
-Two configurations are as alike as the parameters they share: the kernel is the product of exp(-w) over those in which
-they differ, with a weight w for each parameter, which is fitted (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, chapters 2 and 5). Values have no order: of tile sizes the best is often not between two good ones.
+Two configurations are as alike as their parameters are near: the kernel is exp(-Σ w·d) over all distances d of all
+parameters (`distances`), with a weight w for each, which is fitted (Rasmussen and Williams, Gaussian Processes for
+Machine Learning, 2006, chapters 2 and 5). So it is learnt from the times whether the order of a parameter's values says
+anything, or only which of them are equal.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from autotune.tuning.distances import Distance
 
 Rows = NDArray[np.int64]
 """Configurations, a row each: the position of every parameter's value in its list."""
@@ -30,9 +34,10 @@ def one_hot(rows: Rows, cards: NDArray[np.int64], worth: NDArray[np.float64] | f
 class Process:
     """The process of one branch. Rows and values are given with each call; the weights stay, and grow with them."""
 
-    def __init__(self, cards: NDArray[np.int64]) -> None:
+    def __init__(self, cards: NDArray[np.int64], distances: Sequence[Distance]) -> None:
         self._cards = cards
-        self._mean = np.full(len(cards) + 1, _PRIOR)
+        self._distances = distances
+        self._mean = np.full(len(distances) + 1, _PRIOR)
         self._mean[-1] = _NOISE
         self._logs = self._mean.copy()  # of the weights, and last of the noise
         self._fitted = 0
@@ -45,16 +50,16 @@ class Process:
         if known < _GROWN * self._fitted + 1:
             return
         count, x = len(rows), self._logs
-        unequal = (rows[:, None, :] != rows[None, :, :]).reshape(count * count, -1).T.astype(np.float32)
+        apart = self._apart(rows)
         first, second, eye = np.zeros_like(x), np.zeros_like(x), np.eye(count)
         for step in range(1, 1 + (_NEXT if self._fitted else _FIRST)):
             weights = np.exp(x)
-            kernel = np.exp(-(weights[:-1].astype(np.float32) @ unequal)).reshape(count, count).astype(np.float64)
+            kernel = np.exp(-(weights[:-1].astype(np.float32) @ apart)).reshape(count, count).astype(np.float64)
             inverse = np.linalg.inv(kernel + weights[-1] * eye)
             explained = np.asarray(inverse @ values, dtype=np.float64)
             outer = np.outer(explained, explained) / _variance(values, explained) - inverse
             slope = np.empty_like(x)
-            slope[:-1] = -0.5 * weights[:-1] * (unequal @ (outer * kernel).ravel().astype(np.float32))
+            slope[:-1] = -0.5 * weights[:-1] * (apart @ (outer * kernel).ravel().astype(np.float32))
             slope[-1] = 0.5 * weights[-1] * np.trace(outer)
             slope -= (x - self._mean) / _DOUBT**2
             first, second = 0.8 * first + 0.2 * slope, 0.95 * second + 0.05 * slope**2
@@ -71,21 +76,34 @@ class Process:
         Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
         """
         count = len(known)
-        every = np.concatenate([known, pending])
-        kernel = self._kernel(every, every).astype(np.float64) + math.exp(self._logs[-1]) * np.eye(len(every))
+        ones = one_hot(np.concatenate([known, pending]), self._cards)
+        far = self._far(ones)
+        kernel = np.exp(-(ones @ far).astype(np.float64)) + math.exp(self._logs[-1]) * np.eye(len(ones))
         explained = np.asarray(np.linalg.solve(kernel[:count, :count], values), dtype=np.float64)
-        across = self._kernel(rows, every)
+        across = one_hot(rows, self._cards) @ far
+        np.exp(-across, out=across)
         inverse = np.linalg.inv(kernel).astype(np.float32)
         taken = np.einsum("ij,ij->i", across @ inverse, across)
         deviations = np.sqrt(_variance(values, explained) * np.maximum(1.0 - taken.astype(np.float64), 1e-6))
         return across[:, :count] @ explained, deviations, kernel[count:, :count] @ explained
 
-    def _kernel(self, rows: Rows, others: Rows) -> NDArray[np.float32]:
-        """One matrix product: what is equal takes its weight off the sum of all."""
-        weights = np.exp(self._logs[:-1])
-        exponents = one_hot(rows, self._cards) @ one_hot(others, self._cards, weights).T
-        exponents -= np.float32(weights.sum())
-        return np.asarray(np.exp(exponents, out=exponents), dtype=np.float32)
+    def _apart(self, rows: Rows) -> NDArray[np.float32]:
+        """Every distance between every two rows. Shape: distances, rows squared."""
+        apart = np.empty((len(self._distances), len(rows), len(rows)), dtype=np.float32)
+        for out, distance in zip(apart, self._distances, strict=True):
+            column = rows[:, distance.column]
+            out[:] = distance.table.astype(np.float32)[column[:, None], column[None, :]]
+        return apart.reshape(len(apart), -1)
+
+    def _far(self, ones: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far every value of every parameter is from each of the rows: with one-hot rows on its left the exponents
+        of the kernel. Shape: sum of cards, rows."""
+        ends = np.cumsum(self._cards)
+        tables = np.zeros((int(ends[-1]), int(ends[-1])), dtype=np.float32)  # blocks along the diagonal
+        for distance, weight in zip(self._distances, np.exp(self._logs[:-1]), strict=True):
+            block = slice(int(ends[distance.column] - self._cards[distance.column]), int(ends[distance.column]))
+            tables[block, block] += (weight * distance.table).astype(np.float32)
+        return np.asarray(tables @ ones.T, dtype=np.float32)
 
 
 def _variance(values: NDArray[np.float64], explained: NDArray[np.float64]) -> float:

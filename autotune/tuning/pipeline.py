@@ -6,6 +6,7 @@ to be right, others are estimated first: as on a GPU, what is far slower is give
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -20,7 +21,7 @@ from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
 from autotune.core.errors import CompileError, FaultFound, LaunchError
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
@@ -36,8 +37,10 @@ from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load, Order
-from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
+from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane, Programs
+from autotune.tuning.objective import PLAIN, Demand
 from autotune.tuning.room import Spent, enough_under_way, enough_waiting
+from autotune.tuning.timeline import Timeline
 
 RETIME_ROUNDS = 3
 
@@ -64,8 +67,13 @@ class _Run:
 class Pipeline:
     """Candidates under way, each in a thread of its own, which waits for builds and for the device."""
 
-    def __init__(self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None) -> None:
+    def __init__(
+        self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None, timeline: Timeline | None = None,
+        demand: Demand = PLAIN,
+    ) -> None:  # fmt: skip
         self._task = task
+        self._demand = demand
+        self._timeline = timeline or Timeline(time.monotonic())
         self._cache = cache
         self._pool = BuildPool(cache, jobs)
         self._counter = Counter()
@@ -73,6 +81,7 @@ class Pipeline:
         self._failure: Exception | None = None
         self._threads: set[threading.Thread] = set()
         self._submitted: set[Candidate] = set()
+        self._expected: dict[Candidate, Future[Artifact]] = {}
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
         self._building = 0
@@ -82,7 +91,10 @@ class Pipeline:
         self._runs: dict[tuple[str, LaunchPlan], _Run] = {}
         self._limit_ms: float | None = None  # slower candidates are given up
         prepare = Prepare(task.op_source, task.executed, task.seed)
-        self._lane = Lane(client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put)
+        self._lane = Lane(
+            client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put,
+            timeline=self._timeline, demand=demand,
+        )  # fmt: skip
 
     @property
     def capacity(self) -> int:
@@ -104,9 +116,21 @@ class Pipeline:
         """
         job = Job(self._task.render(candidate, self._task.problem), again=candidate in self._submitted)
         self._submitted.add(candidate)
-        cubin = self._build(CubinRequest(job.source, self._task.identity.spec.arch))
+        self._timeline.mark("building")
+        begun = self._expected.pop(candidate, None)
+        cubin = self._follow_build(begun or self._pool.submit(CubinRequest(job.source, self._task.identity.spec.arch)))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         self._threads.add(start_thread(f"candidate {candidate}", lambda: self._follow(job, cubin)))
+
+    def expect(self, candidate: Candidate) -> None:
+        """Begin to build a candidate that is likely to be submitted.
+
+        Raises:
+            TemplateError: as `submit`.
+        """
+        request = CubinRequest(self._task.render(candidate, self._task.problem), self._task.identity.spec.arch)
+        self._timeline.mark("building")
+        self._expected[candidate] = self._pool.submit(request)
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:
         """Candidates that have finished; waits for the first. An error is raised once all before it have been given."""
@@ -140,8 +164,12 @@ class Pipeline:
 
     def note_best(self, ms: float) -> None:
         """Lets candidates that are much slower be given up early."""
-        self._limit_ms = GIVE_UP_FACTOR * ms
+        self._limit_ms = GIVE_UP_FACTOR * self._demand.objective.slack * ms
         self._lane.note_best(ms)
+
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """Lets candidates that cannot win be spared the measurement."""
+        self._lane.note_energy(ms, energy)
 
     def load(self) -> Load:
         """Builds running or queued, candidates waiting for the device, seconds spent on both."""
@@ -149,12 +177,19 @@ class Pipeline:
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         """Build again what the cache has lost, then time all in turn. Ends the pipeline's own work."""
+        return self._lane.retime(self._programs(candidates), RETIME_ROUNDS)
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
+        """Likewise measure their energies."""
+        return self._lane.meter(self._programs(candidates), rounds)
+
+    def _programs(self, candidates: Sequence[Candidate]) -> Programs:
         programs = []
         for candidate in candidates:
             source = self._task.render(candidate, self._task.problem)
             request = CubinRequest(source, self._task.identity.spec.arch)
             programs.append((request.build(self._cache), source.plan))
-        return self._lane.retime(tuple(programs), RETIME_ROUNDS)
+        return tuple(programs)
 
     def drop(self) -> None:
         """Stop all builds and forget what waits."""
@@ -173,7 +208,14 @@ class Pipeline:
             self._dropped = True
         self._counter.stop()
         self._pool.close()
+        self._give_back_expected()
         self._counter.close()
+
+    def _give_back_expected(self) -> None:
+        expected, self._expected = self._expected, {}
+        for build in expected.values():  # all have ended or are cancelled
+            if not build.cancelled() and build.exception() is None:
+                self._cache.give_back(build.result())
 
     def _join(self) -> None:
         for thread in self._threads:  # what they waited for has ended or is cancelled
@@ -295,7 +337,9 @@ class Pipeline:
         return replace(verdict, message=shared), 0.0
 
     def _build(self, request: BuildRequest[Result]) -> "Future[Result]":
-        future = self._pool.submit(request)
+        return self._follow_build(self._pool.submit(request))
+
+    def _follow_build(self, future: "Future[Result]") -> "Future[Result]":
         with self._lock:
             self._building += 1
         future.add_done_callback(self._end_build)
@@ -307,6 +351,7 @@ class Pipeline:
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()
+        self._timeline.mark("built")
         job.artifacts.append(artifact)
         job.build_seconds += artifact.seconds
         with self._lock:
@@ -328,5 +373,5 @@ class Pipeline:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
             verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
-            job.build_seconds, seconds, environment, job.machine_code,
+            job.build_seconds, seconds, environment, job.machine_code, energy=verdict.energy,
         )  # fmt: skip

@@ -1,18 +1,17 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from autotune.compilers.cache import BuildCache
 from autotune.core.candidate import Candidate
-from autotune.core.errors import UsageError
+from autotune.core.errors import DeviceRefused
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -21,9 +20,9 @@ from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
+from autotune.tuning.beginning import Begun, begin, begin_with
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import Subject, choose_families, require_some
-from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_expected, nothing_wrong
@@ -33,66 +32,23 @@ from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
+from autotune.tuning.metered_final import MeteredFinal
 from autotune.tuning.neighbours import neighbours
-from autotune.tuning.pipeline import Pipeline
 from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
-from autotune.tuning.samplers import make_strategy, require_sampler
+from autotune.tuning.samplers import make_strategy
+from autotune.tuning.search_options import LARGEST_SEED, Options
 from autotune.tuning.summary import Findings, summarise
+from autotune.tuning.timeline import Timeline
 
 STARTUP = 10
 """Valid candidates (defaults, then random ones) that a learning sampler is given before it is asked."""
 
-CANDIDATE_LIMIT_S = 20.0
-
 _TURN_S = 0.3
+
 
 _SPARE_CORES = 8
 """With so many builds at a time two more do not slow the search down."""
-
-_LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to search. None takes the device's default: on the emulator 40 trials or 150 s, on a GPU 100 trials.
-
-    `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
-    be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
-    of earlier runs not among them, whatever `trials` is.
-    """
-
-    trials: int | None = None
-    timeout_s: float | None = None
-    sampler: str = "parzen"
-    seed: int = 0
-    jobs: int | None = None
-    limit_s: float = CANDIDATE_LIMIT_S
-    final: bool = True
-    spills: bool = True
-    quick: bool = False
-
-    def checked(self) -> "Options":
-        """These options.
-
-        Raises:
-            UsageError: an unknown sampler, or a number below what makes sense.
-        """
-        require_sampler(self.sampler)
-        for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
-            if value is not None and not least <= value <= _LARGEST:
-                raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
-        if self.quick and self.trials is not None:
-            raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
-            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
-        return self
-
-    def budget(self, opener: DeviceOpener) -> Budget:
-        """Trials and time; a grid is walked to its end unless told otherwise."""
-        if self.sampler == "grid" or self.trials is not None or self.timeout_s is not None:
-            return Budget(self.trials, self.timeout_s)
-        return Budget(40, 150.0) if opener.estimates else Budget(100, None)
 
 
 @dataclass
@@ -112,6 +68,7 @@ class Session:
     """Told of each new leader, which is likely to be examined."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
+    timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -131,6 +88,7 @@ class Session:
                     leader = self.ledger.best
                     self.expect(leader.candidate)
                 self._report(engine, _phase(engine))
+            self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed)
@@ -139,11 +97,11 @@ class Session:
         options, families = self.options, self.families
         if self.only is not None:
             return self._engine_of(self.only)
-        learns = options.sampler not in {"grid", "random"}
+        learns, seeds = options.learns, count(options.seed)
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
-            lambda seen: make_strategy(options.sampler, families, seen, options.seed),
-            first=self._first() if learns else (), startup=STARTUP if learns else 0,
+            lambda seen: make_strategy(options.sampler, families, seen, next(seeds) % LARGEST_SEED),
+            first=self._first() if learns else (), startup=STARTUP if learns else 0, demand=options.demand,
         )  # fmt: skip
 
     def _engine_of(self, only: Sequence[Candidate]) -> Engine:
@@ -151,6 +109,7 @@ class Session:
             self.families, self.ledger, self.records, self.evaluator, self.clock,
             np.random.default_rng(self.options.seed),
             lambda seen: make_strategy("random", self.families, seen, self.options.seed), first=only,
+            demand=self.options.demand,
         )  # fmt: skip
         unknown = sum(not engine.seen(candidate) for candidate in only)
         self.clock.budget = replace(self.clock.budget, trials=self.ledger.trials + unknown)
@@ -170,6 +129,14 @@ class Session:
         ranked = self.ledger.ranked(spills=self.options.spills)
         if not ranked:
             return []
+        if self.options.demand.objective.metered:
+            with self._turn(engine):
+                self._report(engine, "finalists")
+                objective = self.options.demand.objective
+                last = MeteredFinal(
+                    objective, self.ledger, self.records, self.evaluator, hurry=engine.stop, new=engine.learned > 0
+                )
+                return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
         with self._turn(engine):
@@ -179,6 +146,7 @@ class Session:
                 return sorted(ranked, key=lambda entry: entry.candidate != standing)
             self._report(engine, "finalists")
             final = hold_final(ranked, standing, self.records, self.evaluator)
+            self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)
         played = {entry.candidate for entry in final}
@@ -196,6 +164,17 @@ class Session:
         finally:
             self.records.release()
 
+    def _examined(self, engine: Engine) -> Callable[[Candidate], str]:
+        """The examination, which nobody waits for who interrupts a search."""
+
+        def examine(candidate: Candidate) -> str:
+            if engine.stop:
+                return ""
+            self._report(engine, "examining")
+            return self.examine(candidate)
+
+        return examine
+
     def _settled(self, ranked: list[Entry]) -> bool:
         """Whether another worker has held the final over all that is known."""
         newest = max(entry.record_id for entry in self.ledger.trial_entries())
@@ -210,6 +189,7 @@ class Session:
         if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
             self._report(engine, "examining")
             ranked = first_right(ranked, self.examine, self.records, self.ledger)
+            self.timeline.mark("examined")
         if ranked:
             self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
         return ranked
@@ -243,9 +223,8 @@ def search_one(
         DeviceMissing: the device cannot be opened.
         AutotuneError: the machinery failed: compiler, database, worker, a template that does not render.
     """
-    clock = Clock(options.budget(opener))
-    with closing(WorkerClient(opener)) as client:
-        return search_with(client, clock, subject, problem, options, store, listener)
+    with closing(begin(subject, problem, opener, options)) as begun:
+        return search_begun(begun, options.budget(opener), subject, options, store, listener)
 
 
 def search_with(
@@ -253,24 +232,37 @@ def search_with(
     listener: Listener,
 ) -> SearchResult:  # fmt: skip
     """`search_one` with a worker that exists; it is closed at the end. Raises as `search_one`."""
-    opened = client.start()
-    families = choose_families(subject.templates, problem, opened.identity.spec)
-    records = _begin(subject, problem, opened, options, store)
-    task = Task(
-        subject.op, subject.source, problem, {template.name: template for template in subject.templates},
-        opened.identity, opened.environment, options.seed, options.limit_s,
-    )  # fmt: skip
-    cache, builds = BuildCache(), options.jobs or os.cpu_count() or 1
-    with closing(Pipeline(task, client, cache, options.jobs)) as pipeline, closing(Examiner(task, cache)) as examiner:
+    with closing(begin_with(client, subject, problem, options, clock.start)) as begun:
+        return search_begun(begun, clock.budget, subject, options, store, listener)
+
+
+def search_begun(
+    begun: Begun, budget: Budget, subject: Subject, options: Options, store: Store, listener: Listener
+) -> SearchResult:
+    """Search for what has begun, going on from what the database holds. Raises as `search_one`."""
+    task, clock = begun.task, Clock(budget, begun.start)
+    if options.demand.objective.metered and begun.opened.no_energy:
+        raise DeviceRefused(
+            f"{task.identity.spec.title} has no energy to measure: {begun.opened.no_energy}; "
+            "search with --objective time"
+        )
+    families = choose_families(subject.templates, task.problem, task.identity.spec)
+    records = _begin(subject, task.problem, begun.opened, options, store)
+    builds = options.jobs or os.cpu_count() or 1
+    with closing(Examiner(task, begun.cache)) as examiner:
         session = Session(
-            families, records, pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
+            families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
-            only=likely(subject.templates, families, records) if options.quick else None,
+            only=likely(subject.templates, families, records) if options.quick else None, timeline=begun.timeline,
         )  # fmt: skip
         findings = session.run()
         _end(records, findings)
-        result = summarise(findings, task, families, clock, pipeline.load(), store.location)
-        return replace(result, unexamined="interrupted" if findings.engine.stop else examiner.skipped)
+        result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location, options.demand)
+        return replace(
+            result,
+            timeline=begun.timeline.seconds(),
+            unexamined="interrupted" if findings.engine.stop else examiner.skipped,
+        )
 
 
 def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options, store: Store) -> Records:
@@ -278,6 +270,11 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     named: dict[str, Any] = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
     if subject.label:
         named["part"] = subject.label
+    demand = options.demand
+    if demand.objective.metered:
+        named |= {"objective": demand.objective.name, "energy_seconds": demand.energy_s}
+    if demand.max_error is not None:
+        named["max_error"] = demand.max_error
     limits = {"trials": options.trials, "timeout": options.timeout_s}
     search = store.start_search(opened.identity, problem, named, limits)
     return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))

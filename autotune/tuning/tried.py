@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 
+from autotune.tuning.distances import distances
 from autotune.tuning.gaussian import Process, Rows, one_hot
 
 EQUAL = 0.5
@@ -50,7 +51,7 @@ class Tried:
         self._primes = np.random.default_rng(0).integers(1, 2**63, len(self.cards), dtype=np.uint64) | np.uint64(1)
         self._rows = np.zeros((64, len(self.cards)), dtype=np.int64)
         self._values = np.zeros(64)
-        self._process = Process(self.cards)
+        self._process = Process(self.cards, distances(tuple(branch.values.values())))
         self.count = 0
 
     @property

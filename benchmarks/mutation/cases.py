@@ -19,6 +19,7 @@ from autotune.families.template import Template, builtin_templates
 from autotune.gpus.known import gpu
 from autotune.ops.awkward import second_problems
 from autotune.ops.registry import BUILTIN, get_op
+from autotune.tuning.examination import in_flight
 
 SPEC = gpu("h200")
 CASES = 4
@@ -65,7 +66,9 @@ class Case:
 
     def second_problems(self, count: int = 3) -> tuple[Problem, ...]:
         """Those of an examination."""
-        fitting = (other for other in second_problems(get_op(self.template.op), self.problem) if self._computes(other))
+        longer = in_flight(self.template.op, dict(self.config))
+        others = second_problems(get_op(self.template.op), self.problem, longer)
+        fitting = (other for other in others if self._computes(other))
         return tuple(islice(fitting, count))
 
     def _computes(self, problem: Problem) -> bool:

@@ -22,7 +22,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.measure import Bench
-from autotune.devices.twin import GAPS, ODD, make_twin
+from autotune.devices.twin import GAPS, MISALIGNED, make_twin
 from autotune.emulator.building import build_emulator
 from autotune.families.source import KernelSource
 from autotune.families.traits import traits_of
@@ -123,8 +123,8 @@ def _examined(case: Case, change: Change, folder: Path) -> tuple[str, str]:
         artifact = build_emulator(source, BuildCache(folder), traced=True, arch=SPEC.arch)
         inputs = make_inputs(op, problem, SEED, hard=True)
         sides = [(source.plan, tensors)]
-        if problems and (twin := make_twin(source.plan, tensors, ODD)):
-            sides.append((twin.plan, twin.tensors))
+        twins = [make_twin(source.plan, tensors, placement) for placement in MISALIGNED] if problems else []
+        sides += [(twin.plan, twin.tensors) for twin in twins if twin]
         for plan, placed in sides:
             trace = trace_plan(artifact, plan, storage_images(placed, inputs), placed, arithmetic=False)
             if trace.findings:

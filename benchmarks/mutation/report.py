@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ NONE = ("compiler", "equivalent", "broken")
 """Records that are of no mistake: it does not compile, it changes nothing, or it could not be judged."""
 
 EXPLANATIONS = Path(__file__).parents[1] / "data" / "mutants_explained.json"
-"""Of survivors, by name: what they are."""
+"""Of survivors, by place: what they are."""
 
 Records = Mapping[str, Mapping[str, Any]]
 _HEADING = (
@@ -75,11 +76,10 @@ def report(done: Records) -> Report:
         stages[record["kind"]][_stage(record)] += 1
     rows = tuple(Row(kind, stages[kind]) for kind in sorted(stages))
     total = Row("in all", sum(stages.values(), Counter()))
-    known = explanations()
     survivors = tuple(
-        {**record, "explained": known.get(record["name"], {}).get("why", "not explained")}
+        {**record, "explained": explanation_of(record).get("why", "not explained")}
         for record in done.values()
-        if record["stage"] == "" or record["name"] in known
+        if record["stage"] == ""
     )
     return Report(rows, total, survivors)
 
@@ -90,11 +90,17 @@ def share_of(done: Records) -> float:
     return total.noticed / total.counted if total.counted else 1.0
 
 
-def explanations() -> dict[str, dict[str, Any]]:
-    """By name of a survivor: `why`, and `same`: whether it computes the same, so that it is no mistake; `tests`: a file
-    of the family's tests that was run with it and failed."""
-    if not EXPLANATIONS.exists():
-        return {}
+def explanation_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is known of a survivor, empty if nothing is: `why`, and `same`: whether it computes the same, so that it is
+    no mistake; `tests`: a file of the family's tests that was run with it and failed; `family` and `cases`: of which
+    family and which of its configurations that holds, where not of all."""
+    found = _explanations().get(record.get("place", ""), {})
+    family, case = record["family"], record.get("case")
+    return found if found.get("family", family) == family and case in found.get("cases", (case,)) else {}
+
+
+@cache
+def _explanations() -> Mapping[str, Mapping[str, Any]]:
     known: dict[str, dict[str, Any]] = json.loads(EXPLANATIONS.read_text(encoding="utf-8"))
     return known
 
@@ -102,6 +108,6 @@ def explanations() -> dict[str, dict[str, Any]]:
 def _stage(record: Mapping[str, Any]) -> str:
     stage: str = record["stage"]
     if stage == "":
-        known = explanations().get(record["name"], {})
+        known = explanation_of(record)
         return "equivalent" if known.get("same") else "tests" if known.get("tests") else stage
     return stage

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from autotune.families.source import SOURCE_NAME, KernelSource
 from benchmarks.mutation.rules import RULES, Rule
@@ -12,6 +13,7 @@ _NOT_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*", re.DOTALL | re.MULTILINE
 )
 _TEMPLATE = re.compile(r"^[ \t]*template <[^\n;]*>[ \t]*$", re.MULTILINE)
+_AROUND = 4  # lines on either side by which a place is known
 INSTRUCTIONS = "common/ptx/"
 """Headers of instructions: what the emulator executes of them is its own, no kernel's."""
 
@@ -29,6 +31,7 @@ class Site:
         return RULES[self.rule]
 
 
+@lru_cache(256)
 def code_of(text: str) -> str:
     """The text with blanks in place of comments, strings, directives and heads of templates; lengths stay."""
     for pattern in (_NOT_CODE, _TEMPLATE):
@@ -78,6 +81,21 @@ def name_of(family: str, case: int, site: Site) -> str:
     """A short name that stays as long as the rules and the files do."""
     rule = site.planted
     text = f"{family} {case} {site.file} {rule.kind} {rule.name} {rule.pattern.pattern} {site.number}"
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def place_of(family: str, source: KernelSource, site: Site) -> str:
+    """A short name of the mistake and the text around it, whatever the configuration.
+
+    What is known of it holds as long as that text stays.
+    """
+    _, change = plant(source, site)
+    said, _, _ = change.partition(", in: ")
+    file, number, words = said.split(":", 2)
+    lines = _files(source)[site.file].splitlines()
+    around = [_short(line) for line in lines[max(0, int(number) - 1 - _AROUND) : int(number) + _AROUND] if line.strip()]
+    owner = family if file == SOURCE_NAME else ""  # a header is the same in all families
+    text = "\n".join((owner, file, site.planted.kind, site.planted.name, words, *around))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 

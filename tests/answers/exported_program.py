@@ -55,6 +55,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned
   return *found = reinterpret_cast<void*>(encode_tensor_map), cudaSuccess;
 }
 template <class K> cudaError_t cudaFuncSetAttribute(K*, cudaFuncAttribute, int) { return cudaSuccess; }
+struct Config {
+  dim3 grid, block;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
 struct EmulatedLaunch {
   unsigned grid[3], block[3];
   size_t shared;
@@ -74,15 +81,22 @@ struct EmulatedLaunch {
 };
 """
 
+_WITH_ATTRIBUTES = re.compile(r"status = cudaLaunchKernelEx\(&config, (\w+), (.*?)\);")
 _LAUNCH = re.compile(r"([\w:]+(?:<[\w, ]+>)?)<<<(.+?)>>>\(\s*(.*?)\);", re.DOTALL)
 
 
 def build_exported(text: str, folder: Path) -> Path:
     """Compile an exported file into a program that runs on the CPU."""
-    kernels = dict.fromkeys(match[1] for match in _LAUNCH.finditer(text))
+    kernels = dict.fromkeys(match[1] for match in (*_LAUNCH.finditer(text), *_WITH_ATTRIBUTES.finditer(text)))
     qualified = {name: name if "::" in name else _qualified(text, name) for name in kernels}
     # A shorter flush and no warm cache to care for: the emulator has no L2.
-    code = _LAUNCH.sub(lambda m: f'EmulatedLaunch({m[2]})("{qualified[m[1]]}", &{m[1]}, {m[3]});', text)
+    # The configuration of a launch with attributes has names that are macros here.
+    code = _WITH_ATTRIBUTES.sub(
+        r"\1<<<config.grid, config.block, config.dynamicSmemBytes, stream>>>(\2); status = cudaGetLastError();", text
+    )
+    for there, here in (("cudaLaunchConfig_t", "Config"), (".gridDim", ".grid"), (".blockDim", ".block")):
+        code = code.replace(there, here)
+    code = _LAUNCH.sub(lambda m: f'EmulatedLaunch({m[2]})("{qualified[m[1]]}", &{m[1]}, {m[3]});', code)
     code = code.replace("std::max(2ll * l2, 1ll << 26)", "1").replace("times.size() < 20", "times.size() < 2")
     code = code.replace("seconds() < 1.0", "seconds() < 0.0")
     support = emulator_support(cache_folder())

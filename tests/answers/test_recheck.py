@@ -116,6 +116,16 @@ def test_the_same_text_is_the_same(store: Store, cache: BuildCache) -> None:
     assert list(export_lines(store, winners_only=False)) == before
 
 
+def test_a_parameter_that_is_new_has_its_default(house: Path, store: Store, cache: BuildCache) -> None:
+    """The record's machine code is that of the first value; the winner has it from then on."""
+    change(house, {"[params]\n": "[params]\nSTREAMING = [false, true]\n"})
+    assert answer()[0] != "exact"
+    assert standings(store, cache) == ["renewed", "renewed"]
+    assert answer() == ("exact", 1.5)
+    (winner,) = store.winners(device="h200")
+    assert winner.record.candidate.config["STREAMING"] is False
+
+
 def test_a_winner_stays_exact_when_its_text_is_tidied(house: Path, store: Store, cache: BuildCache) -> None:
     (old,) = store.winners(device="h200")
     version = change(house, TIDIED)

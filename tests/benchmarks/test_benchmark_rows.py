@@ -18,7 +18,7 @@ from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 from autotune.store.json_lines import Line
 from autotune.store.shipped import shipped_winners
-from autotune.tuning.session import Options
+from autotune.tuning.search_options import Options
 from benchmarks import search_rows
 from benchmarks.allowance import LEAD, Allowance
 from benchmarks.merge_winners import is_current, shipped

@@ -11,7 +11,7 @@ from benchmarks.mutation.cases import Case, case_of, families
 from benchmarks.mutation.judge import judge
 from benchmarks.mutation.report import report, share_of
 from benchmarks.mutation.rules import RULES
-from benchmarks.mutation.sites import Site, code_of, plant, sites_of
+from benchmarks.mutation.sites import Site, code_of, place_of, plant, sites_of
 
 FAMILY = "softmax/block_per_row"
 EXPECTED = {  # kinds of mistakes and what is the first to notice one
@@ -88,6 +88,33 @@ def test_what_is_no_mistake_is_not_counted() -> None:
     assert (row.counted, row.noticed) == (3, 2)
     assert "not explained" in str(report(done))
     assert report(done).to_json()["kinds"]["in all"]["counted"] == 3
+
+
+def test_a_place_is_known_by_its_text_in_every_configuration() -> None:
+    """Not by a number, which another line like it would change; and in a header whatever the family."""
+    places = [
+        {place_of(family, source, site): plant(source, site)[1].partition(": ")[2] for site in sites_of(source)}
+        for family, number in ((FAMILY, 0), (FAMILY, 1), ("softmax/warp_per_row", 0))
+        for source in (case_of(family, number).render(),)
+    ]
+    first, second, other = (set(found) for found in places)
+    assert len(first & second) > 40
+    assert all(places[0][name] == places[1][name] for name in first & second)
+    assert first & other
+    assert not [name for name in first & other if "kernel.cu" in places[0][name]]
+
+
+def test_what_is_known_of_a_place_holds_for_its_family_and_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"p": {"same": True, "why": "w", "cases": [2], "family": FAMILY}, "q": {"same": False, "why": "x"}}
+    monkeypatch.setattr("benchmarks.mutation.report._explanations", lambda: known)
+
+    def stages(**changed: object) -> tuple[int, int]:
+        record = {"name": "n", "family": FAMILY, "case": 2, "kind": "k", "rule": "r", "change": "c", "stage": ""}
+        total = report({"n": {**record, **changed}}).total
+        return total.counted, total.noticed
+
+    assert stages(place="p") == (0, 0)
+    assert stages(place="p", case=1) == stages(place="p", family="a/b") == stages(place="q") == stages() == (1, 0)
 
 
 def test_records_are_read_again(tmp_path: Path) -> None:

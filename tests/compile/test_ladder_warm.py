@@ -12,7 +12,7 @@ from autotune.gpus.known import gpu
 from autotune.ladder.warm import first_candidates, warm
 from autotune.ops.registry import get_op
 from autotune.tuning.choose import choose_subject
-from autotune.tuning.session import Options
+from autotune.tuning.search_options import Options
 
 H200, OPTIONS = gpu("h200"), Options(trials=1, jobs=1)
 

@@ -110,11 +110,16 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
         float scale;
         int length;
     } given;
-    bool whole = !parameters && config->numAttrs == 0 && !config->attrs;
-    if (config->numAttrs == 1 && config->attrs && config->attrs->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
-        const auto& size = config->attrs->value.clusterDim;
-        note("cluster %u %u %u", size.x, size.y, size.z);
-        whole = !parameters;
+    bool whole = !parameters && (config->numAttrs == 0) == !config->attrs;
+    for (unsigned i = 0; whole && i < config->numAttrs; ++i) {
+        const CUlaunchAttribute& attribute = config->attrs[i];
+        const auto& size = attribute.value.clusterDim;
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            note("cluster %u %u %u", size.x, size.y, size.z);
+        else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            note("overlaps %d", attribute.value.programmaticStreamSerializationAllowed);
+        else
+            whole = false;
     }
     whole = whole && extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER && extra[2] == CU_LAUNCH_PARAM_BUFFER_SIZE &&
             extra[4] == CU_LAUNCH_PARAM_END && *static_cast<size_t*>(extra[3]) == sizeof given;

@@ -102,14 +102,19 @@ def test_launches(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
 
 
 def test_launches_in_clusters(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:
-    """Of two launches, the second one's blocks: an attribute that lies where the configuration says."""
+    """The second one's blocks; the fourth one overlaps the third: attributes where the configuration says."""
     launch = Launch("k", (4, 3, 2), (32, 1, 1), 2048, ARGS)
-    plan = LaunchPlan(PLAN.buffers, (launch, replace(launch, cluster=(2, 3, 1)), launch))
+    plan = LaunchPlan(
+        PLAN.buffers, (launch, replace(launch, cluster=(2, 3, 1)), launch, replace(launch, overlaps=True))
+    )
     prepared = Prepared(cubin[0], 1, cubin[1], plan, ["x"])
     asked()
     prepared([0x7F6000000000, 0x7F7000000000], 0)
     said = f"launch {FUNCTION} grid 4 3 2 block 32 1 1 smem 2048 stream 0: 7f6000000006 -5 0.5 77"
-    assert asked() == [said, "cluster 2 3 1", said, said]
+    assert asked() == [said, "cluster 2 3 1", said, said, "overlaps 1", said]
+    both = LaunchPlan(PLAN.buffers, (launch, replace(launch, cluster=(2, 3, 1), overlaps=True)))
+    Prepared(cubin[0], 1, cubin[1], both, ["x"])([0x7F6000000000, 0x7F7000000000], 0)
+    assert asked()[-4:] == [said, "cluster 2 3 1", "overlaps 1", said]
 
 
 def test_a_launch_without_a_context(asked: Asked, cubin: tuple[Driver, Cubin]) -> None:

@@ -23,7 +23,9 @@ def test_structures_lie_as_in_the_header(tmp_path: Path) -> None:
         f"offsetof(CUlaunchAttribute, value) == {LaunchAttribute.value.offset}",
         f"sizeof(CUlaunchAttribute) == {ctypes.sizeof(LaunchAttribute)}",
         "offsetof(CUlaunchAttributeValue, clusterDim.z) == 8",
+        "offsetof(CUlaunchAttributeValue, programmaticStreamSerializationAllowed) == 0",
         "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION == 4",
+        "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION == 6",
         "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == 8",
     ]
     source = tmp_path / "layout.cu"

@@ -13,8 +13,9 @@ from autotune.core.problem import Problem
 from autotune.devices.comparison import compare
 from autotune.devices.measure import Bench, Verdict
 from autotune.devices.protocol import TimingBudget
-from autotune.ops.expected import covered, expect, load, save, tensor_view, unit_sources
+from autotune.ops.expected import covered, effort, expect, load, save, tensor_view, unit_sources
 from autotune.ops.op import Arrays
+from autotune.ops.registry import get_op
 from tests.device_doubles import OP, PROBLEM, LowerHalf, N, PythonDevice, PythonProgram, artifact, plan
 
 WRONG = {
@@ -179,9 +180,18 @@ def test_units_of_long_problems_share_their_values() -> None:
     assert unit_sources(2, 1e15, 0, 1.0) in ((0, 1), (1, 0))
 
 
+def test_units_of_large_inputs_share_their_values() -> None:
+    """A step of decoding has few flops: its 4 million elements an entry are what takes long to make."""
+    forward = get_op("forward")
+    decode = forward.problem(B=16, NH=32, NH_kv=8, T=1, T_kv=4096, HS=128, dtype="bf16", causal=False)
+    assert forward.flops(decode) == 2**30
+    assert effort(forward, decode) == 600 * (2 * 16 * 8 * 4096 * 128 + 16 * 32 * 128)
+    assert effort(forward, forward.problem()) == forward.flops(forward.problem())
+
+
 def test_every_unit_of_a_long_problem_is_compared() -> None:
     problem = PROBLEM.replace(B=8)
-    expectation = expect(OP, problem, seed=7, flop_budget=OP.flops(problem) / 2)
+    expectation = expect(OP, problem, seed=7, flop_budget=effort(OP, problem) / 2)
     assert len(expectation.units) == 4
     x = tensor_view(expectation.images["x"], OP.tensors(problem)[0])
     assert len({x[i].tobytes() for i in range(8)}) == 4

@@ -51,6 +51,8 @@ ATTENTION = {
     ),
     "the output's rows are those of q": Planted("result[query * out.stride[2]", "result[query * q.stride[2]"),
     "heads and batches change places": Planted("matrix_of(k, batch, head / (NH / NH_kv))", "matrix_of(k, head, batch)"),
+    "a sum is not cleared": Planted("float dot = 0.0f;", "float dot;"),
+    "the maxima are not cleared": Planted("maxima[first_row + query] = minus_infinity();", ""),
     "one key too few": Planted("scores.keys_seen(query) - key", "scores.keys_seen(query) - (query > 100) - key"),
     "one key too many": Planted(
         "scores.keys_seen(query) - key", "min(T_kv, scores.keys_seen(query) + (query > 100)) - key"

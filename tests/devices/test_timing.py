@@ -49,6 +49,13 @@ def test_it_stops_once_the_median_is_stable() -> None:
     assert 8 < repeats < 40
 
 
+@pytest.mark.parametrize(("error", "least", "most"), [(0.0035, 20, 40), (0.0015, 130, 190)])
+def test_repeats_follow_from_how_exact_the_median_is_to_be(error: float, least: int, most: int) -> None:
+    device = Device(*(1.0 + 0.01 * (number * 7 % 5 - 2) for number in range(2000)))  # quartiles 2 % apart
+    repeats = time_adaptively(device, TimingBudget(max_seconds=60, relative_error=error), "events").repeats
+    assert least <= repeats <= most
+
+
 def test_what_cannot_win_is_given_up_after_three() -> None:
     timing = time_adaptively(Device(5.0), TimingBudget(give_up_above_ms=4.0), "events")
     assert timing.repeats == 3

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.dtypes import DTYPES
 from autotune.core.plan import Buffer, Launch, LaunchPlan, PointerArg, TensorMapArg, TensorSpec, ViewArg, Zero
-from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, ODD, WAYS, Placement, Twin, make_twin, odd_ones
+from autotune.devices.twin import FAR, GAPS, LARGEST_BYTES, MISALIGNED, ODD, WAYS, Placement, Twin, make_twin, odd_ones
 from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import find_template
@@ -120,6 +120,15 @@ def test_one_tensor_after_the_other_forbids_vectors(layout: str) -> None:
             for tensor in twin.tensors:
                 ways.setdefault(tensor.name, set()).add(forbids(tensor))
     assert all(found == {"", *WAYS} for name, found in ways.items() if name != "lse")
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd", "packed"])
+def test_every_tensor_is_misaligned_by_rows_and_by_its_start(layout: str) -> None:
+    """Only the checker sees a vector of 4 or 8 bytes at a place that its size does not divide: x86 reads it."""
+    fields = {"B": 2, "NH": 3, "T": 5, "HS": 8, "dtype": "fp16", "layout": layout}
+    for placement, way in zip(MISALIGNED, ("rows", "start"), strict=True):
+        _, _, twin = twin_of("backward", "flash_simt", placement, **fields)
+        assert {forbids(tensor) for tensor in twin.tensors if tensor.name != "lse"} == {way}
 
 
 def test_there_is_no_twin_for_a_storage_that_there_is_not() -> None:

@@ -1,9 +1,14 @@
-"""Variables without a value are NaN on the emulator, in registers and in arrays, as shared memory is."""
+"""Variables without a value are garbage on the emulator, in registers, arrays and shared memory: NaN, or a number."""
+
+from contextlib import closing
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from tests.emulator.emulating import floats, run
+from autotune.core.plan import Launch, LaunchPlan
+from autotune.devices.emulated import CpuDevice
+from tests.emulator.emulating import SPEC, buffers_of, build, floats, pointer, run
 
 UNSET = """
 #include <cuda_bf16.h>
@@ -54,3 +59,50 @@ def test_whole_numbers_with_a_sign_are_minus_one_or_as_large_as_can_be() -> None
 def test_what_was_never_given_a_value_is_nan(kind: str) -> None:
     got = run(UNSET, "unset", {"y": floats(len(KINDS) * 32)}, 8)["y"].reshape(-1, 32)[KINDS.index(kind)]
     assert np.isnan(got).all(), got[0]
+
+
+GARBAGE = """
+#include <cuda_pipeline.h>
+extern "C" __global__ void garbage(float* y)
+{
+    __shared__ float tile[4];
+    __shared__ float copied[4];
+    extern __shared__ float more[];
+    float several[2][3][4];
+    float one;
+    if (y[0] == 1.0f) tile[threadIdx.x % 4] = 1.0f;  // never
+    if (threadIdx.x == 0) {
+        __pipeline_memcpy_async(copied, y, 16);
+        __pipeline_commit();
+        y[4] = copied[0];
+        __pipeline_wait_prior(0);
+        y[0] = one;
+        y[1] = several[1][2][3];
+        y[2] = tile[1];
+        y[3] = more[2];
+    }
+}
+"""
+
+
+def garbage_of(runs: int) -> list[NDArray[np.float32]]:
+    """What a kernel finds where nothing was written, in each of its runs."""
+    arrays = {"y": floats(5)}
+    buffers, device = buffers_of(arrays), CpuDevice(SPEC, 1)
+    launch = Launch("garbage", (1, 1, 1), (32, 1, 1), 16, tuple(map(pointer, buffers)))
+    plan = LaunchPlan(buffers, (launch,))
+    device.allocate(buffers)
+    found = []
+    with closing(device), closing(device.load(build(GARBAGE), plan)) as program:
+        for _ in range(runs):
+            device.upload("y", arrays["y"])
+            device.run(program, plan)
+            found.append(device.download("y"))
+    return found
+
+
+def test_garbage_is_nan_and_in_every_second_run_a_number() -> None:
+    """Kernels that compute again what comes out as NaN would hide that they read what nobody has written."""
+    found = garbage_of(4)
+    assert np.isnan(found[0::2]).all(), found
+    assert (np.array(found[1::2]) == np.frombuffer(b"\x44" * 4, np.float32)).all(), found

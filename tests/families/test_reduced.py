@@ -13,7 +13,8 @@ from autotune.ops.registry import get_op
 from autotune.store import open_store
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.events import silent
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 
 SPEC = gpu("h200")
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2cec95aae2277f01
+// hash:          b0523efd0eec1638
 
 #include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
@@ -72,6 +72,7 @@ constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a roundin
 
 using Tile = SharedTile<HS_TILE, true, 2, HS>;
 using ValueTile = SharedTile<HS_V_TILE, true, 2, HS_V>;
+constexpr int WIDTH = Tile::WIDTH;  // elements of a tensor's row that one access moves
 using PairTile = SharedTile<BLOCK_M, true>;  // P or dS, transposed: keys by queries
 using FirstOwnRows = OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>;   // a warp's of K, or of Q
 using SecondOwnRows = OwnRows<ValueTile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO
@@ -95,11 +96,11 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
     const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
     const bool exists = place.t < T;
     const float log_sum = exists ? lse[place.number(NH, T)] : minus_infinity();
-    const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
+    const bool vectors = allows_vectors<ValueTile::WIDTH>(out) && allows_vectors<ValueTile::WIDTH>(dout);
     float delta = 0.0f;
     if (exists)
-        delta = vectors ? dot_of_lane<HS_V, 8, ROW_LANES>(out, dout, place, true)
-                        : dot_of_lane<HS_V, 8, ROW_LANES>(out, dout, place, false);
+        delta = vectors ? dot_of_lane<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, true)
+                        : dot_of_lane<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, false);
     delta = reduce_lanes<Sum, 1, ROW_LANES>(delta);
     if (place.t >= rows) return;
     if (threadIdx.x % ROW_LANES == 0) {
@@ -159,8 +160,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     const TileCopier<Tile, THREADS> copier;
     const Queries queries = {in, memory.q, memory.dout, memory.sums, batch, head_end, query_first, query_last, copier};
-    copy_rows<BLOCK_N>(copier, memory.k, in.k, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.k));
-    copy_rows<BLOCK_N>(queries.value_copier, memory.v, in.v, batch, head_kv, key, in.T_kv, allows_vectors<8>(in.v));
+    copy_rows<BLOCK_N>(copier, memory.k, in.k, batch, head_kv, key, in.T_kv, allows_vectors<Tile::WIDTH>(in.k));
+    copy_rows<BLOCK_N>(queries.value_copier, memory.v, in.v, batch, head_kv, key, in.T_kv, allows_vectors<ValueTile::WIDTH>(in.v));
     commit_copies();
     if (query_begin < query_end) queries.copy(head_begin, query_first, 0);
     commit_copies();
@@ -292,8 +293,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
 
     const TileCopier<Tile, THREADS> copier;
     const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    const bool vectors_k = allows_vectors<8>(in.k);
-    const bool vectors_v = allows_vectors<8>(in.v);
+    const bool vectors_k = allows_vectors<Tile::WIDTH>(in.k);
+    const bool vectors_v = allows_vectors<ValueTile::WIDTH>(in.v);
     const auto copy = [&](int tile, int stage) {
         if (tile < tiles) {
             const int key = first_key(tile);
@@ -305,8 +306,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
         commit_copies();
     };
 
-    copy_rows<QUERY_ROWS>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<8>(in.q));
-    copy_rows<QUERY_ROWS>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<8>(in.dout));
+    copy_rows<QUERY_ROWS>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<Tile::WIDTH>(in.q));
+    copy_rows<QUERY_ROWS>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<ValueTile::WIDTH>(in.dout));
     commit_copies();
     copy(0, 0);
 
@@ -404,20 +405,13 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 #pragma unroll
         for (int e = 0; e < 4; ++e) zero[e / 2] = fmaf(x[e], 0.0f, zero[e / 2]);
     }
-    const bool vectors = allows_vectors<8>(dq);
+    const bool vectors = allows_vectors<WIDTH>(dq);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         transpose_quad(pairs[half]);
         const RowPlace row = {place.b, place.h, first + 8 * half + lane / 4};
         if (row.t >= T || (HS < HS_TILE && col + lane % 4 * 8 >= HS)) continue;
-        const uint32_t(&x)[4] = pairs[half];
-        element* const to = row_of(dq, row) + (col + lane % 4 * 8) * dq.stride[3];
-        if (vectors) {
-            __stwb(reinterpret_cast<uint4*>(to), make_uint4(x[0], x[1], x[2], x[3]));  // never taken apart, as `=` is
-        } else {
-#pragma unroll
-            for (int e = 0; e < 8; ++e) to[e * dq.stride[3]] = half_of<element>(x[e / 2], e % 2);
-        }
+        write_chunk<Tile>(row_of(dq, row), dq.stride[3], col + lane % 4 * 8, pairs[half], vectors);
     }
 
     if (__all_sync(ALL_LANES, zero[0] == 0.0f && zero[1] == 0.0f)) return;

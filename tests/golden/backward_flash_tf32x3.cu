@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2973b691c4e5f8d3
+// hash:          bdc6a1cf8dffd342
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
@@ -70,7 +70,7 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
           float* __restrict__ row_sums, View<float, 4> dq, int NH, int T, int rows)
 {
     const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
-    const float delta = dot_of_rows<HS_V, 4, ROW_LANES>(out, dout, place, place.t < T);
+    const float delta = dot_of_rows<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, place.t < T);
     if (place.t >= rows) return;
     if (threadIdx.x % ROW_LANES == 0) {
         const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
@@ -80,9 +80,10 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
         to[1] = sees_keys ? delta : 0.0f;
     }
     if (place.t >= T) return;
-    const bool vectors = allows_vectors<4>(dq);
-    const float zeros[4] = {};
-    for (int col = threadIdx.x % ROW_LANES * 4; col < HS; col += ROW_LANES * 4)
+    constexpr int WIDTH = Tile::WIDTH;
+    const bool vectors = allows_vectors<WIDTH>(dq);
+    const float zeros[WIDTH] = {};
+    for (int col = threadIdx.x % ROW_LANES * WIDTH; col < HS; col += ROW_LANES * WIDTH)
         store_row(row_of(dq, place), dq.stride[3], col, zeros, vectors);
 }
 
@@ -115,8 +116,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     const TileCopier<Tile, THREADS> copier;
     const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    const bool vectors_q = allows_vectors<4>(in.q);
-    const bool vectors_dout = allows_vectors<4>(in.dout);
+    const bool vectors_q = allows_vectors<Tile::WIDTH>(in.q);
+    const bool vectors_dout = allows_vectors<ValueTile::WIDTH>(in.dout);
     const auto copy = [&](int head, int tile, int stage) {
         if (head < head_begin + heads) {
             const int query = first_query(tile);
@@ -136,9 +137,9 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         copy(last ? head + 1 : head, last ? 0 : tile + 1, stage);
     };
 
-    copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.k));
+    copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<Tile::WIDTH>(in.k));
     if constexpr (HAS_DK)
-        copy_rows<BLOCK_N>(value_copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<4>(in.v));
+        copy_rows<BLOCK_N>(value_copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<ValueTile::WIDTH>(in.v));
     commit_copies();
     if (tiles > 0) copy(head_begin, 0, 0);
 
@@ -268,8 +269,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
 
     const TileCopier<Tile, THREADS> copier;
     const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    const bool vectors_k = allows_vectors<4>(in.k);
-    const bool vectors_v = allows_vectors<4>(in.v);
+    const bool vectors_k = allows_vectors<Tile::WIDTH>(in.k);
+    const bool vectors_v = allows_vectors<ValueTile::WIDTH>(in.v);
     const auto copy = [&](int tile, int stage) {
         if (tile < tiles) {
             const int key = first_key(tile);
@@ -281,8 +282,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
         commit_copies();
     };
 
-    copy_rows<BLOCK_N>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<4>(in.q));
-    copy_rows<BLOCK_N>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<4>(in.dout));
+    copy_rows<BLOCK_N>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<Tile::WIDTH>(in.q));
+    copy_rows<BLOCK_N>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<ValueTile::WIDTH>(in.dout));
     commit_copies();
     copy(0, 0);
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4f36e0fa47e4b1aa
+// hash:          42d8f8153bf35ece
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -375,8 +375,8 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
 /// A query's origin (what is subtracted from its scores) and delta, ROW_LANES threads a row; clears dQ's sums.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, const float* __restrict__ lse,
-          float* __restrict__ origins, float* __restrict__ deltas, float* __restrict__ dq_sums, int NH, int T, int T_kv,
-          int rows, float scale)
+          float* __restrict__ origins, float* __restrict__ deltas,
+          float* __restrict__ dq_sums, int NH, int T, int T_kv, int rows, float scale)
 {
     let_next_kernel_begin();
     const long long number = write_origin<HS_V, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          e0e3d4e1df71d4af
+// hash:          8b60ed08227c3ca8
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -99,7 +99,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
 
     const TileCopier<Tile, THREADS> copier;
     const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    const bool vectors = allows_vectors<8>(k) && allows_vectors<8>(v);
+    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<ValueTile::WIDTH>(v);
     const element* const keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
     const element* const values = value_copier.start(v, matrix_of(v, batch, head_kv), 0);
     const auto copy_keys = [&](int step) {
@@ -112,10 +112,10 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     };
 
     if constexpr (PACK_HEADS)
-        copy_mapped_rows<Tile, BLOCK_M, THREADS>(q_tile, q, map, batch, row_begin, allows_vectors<8>(q));
+        copy_mapped_rows<Tile, BLOCK_M, THREADS>(q_tile, q, map, batch, row_begin, allows_vectors<Tile::WIDTH>(q));
     else
         copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), row_begin), q, T - row_begin,
-                             allows_vectors<8>(q));
+                             allows_vectors<Tile::WIDTH>(q));
     commit_copies();
     if constexpr (STAGES == 1) {
         if (tiles > 0) copy_keys(0);

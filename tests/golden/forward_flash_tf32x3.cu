@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          fbcb481e4f424602
+// hash:          706c3391b1e4f1d1
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -62,13 +62,13 @@ using Place = SplitPlace<false, 0, true, 1>;
 /// This warp's queries as A operands, 8 columns a step.
 struct Queries {
     SharedAddress row;  // of this lane, for ldmatrix
-    OperandA kept[Q_IN == QueriesIn::REGISTERS ? HS / 8 : 1][M_TILES];
+    OperandA kept[Q_IN == QueriesIn::REGISTERS ? Tile::USED_PAIRS : 1][M_TILES];
 
     __device__ __forceinline__ explicit Queries(SharedAddress lane_row) : row(lane_row)
     {
         if constexpr (Q_IN == QueriesIn::REGISTERS) {
 #pragma unroll
-            for (int step = 0; step < HS / 8; ++step)
+            for (int step = 0; step < Tile::USED_PAIRS; ++step)
 #pragma unroll
                 for (int m = 0; m < M_TILES; ++m) {
                     uint32_t bits[4];
@@ -140,7 +140,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[M_TILES][N_TILES][4], c
     float sum[M_TILES][N_TILES][4] = {};
     float rest[M_TILES][N_TILES][4] = {};
 #pragma unroll UNROLL
-    for (int step = 0; step < HS / 8; ++step) {
+    for (int step = 0; step < Tile::USED_PAIRS; ++step) {
         OperandA a[M_TILES];
         queries.read(a, step);
 #pragma unroll
@@ -256,9 +256,9 @@ __device__ __forceinline__ bool write_rows(const View<element, 4>& out, element*
         if (row + 8 * r >= T) break;
         element* const to = matrix + (row + 8 * r) * out.stride[2];
 #pragma unroll
-        for (int d = 0; d < HS_V / 8; ++d) {
+        for (int d = 0; d < ValueTile::USED_PAIRS; ++d) {
             const float part[2] = {o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]};
-            store_row(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
+            store_part<HS_V % 8 == 0 ? HS_V : COLS, HS_V>(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
             zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
         }
     }
@@ -291,7 +291,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 
     const TileCopier<Tile, THREADS> copier;
     const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    const bool vectors = allows_vectors<4>(k) && allows_vectors<4>(v);
+    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<ValueTile::WIDTH>(v);
     const element* keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
     const element* values = value_copier.start(v, matrix_of(v, batch, head_kv), 0);
     const auto copy_keys = [&](int step) {
@@ -304,7 +304,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     };
 
     copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
-                         allows_vectors<4>(q));
+                         allows_vectors<Tile::WIDTH>(q));
     commit_copies();
     if constexpr (STAGES == 1) {
         if (tiles > 0) copy_keys(0);

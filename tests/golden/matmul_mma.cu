@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 M=1024 N=1024 K=64 dtype=fp16 layout=nt mask=none alpha=1.0 group=1 interleaved=none arithmetic=full
 // configuration: BLOCK_M=128 BLOCK_N=128 BLOCK_K=64 WARPS_M=2 WARPS_N=2 STAGES=2 TILES_EACH=8 SWIZZLE=True MIN_BLOCKS=2 EPILOGUE=shared STORES=cached REVERSE=False GRID_MAP=x=cols,y=rows,z=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d6188bb1dfa7f93b
+// hash:          6d849d9b023542b4
 
 #include "common/matmul/exact_product.cuh"
 #include "common/matmul/matrix_tiles.cuh"

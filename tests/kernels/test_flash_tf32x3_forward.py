@@ -70,7 +70,7 @@ def test_supports() -> None:
         assert FAMILY.why_unsupported(problem, SPEC) is None
         assert Space(FAMILY, problem, SPEC).size > 500
         assert Space(FAMILY, problem, gpu("rtx4090")).size > 50
-    for refused in ({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "fp32", "HS": 84}):
+    for refused in ({"dtype": "fp16"}, {"dtype": "bf16"}, {"dtype": "fp32", "HS": 260}):
         assert FAMILY.why_unsupported(FORWARD.problem(**refused), SPEC) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp32"), gpu("t4")) is not None
 

@@ -18,6 +18,7 @@ from tests.kernels.backward_runs import BACKWARD, agree, inputs_of, run
 FAMILY = find_template("backward", "flash_wgmma")
 ROLES: dict[str, Value] = {"SPLIT": "gradients", "BLOCK_N": 64}
 APART: dict[str, Value] = {"DQ_ACCUMULATE": "separate"}
+TURNS: dict[str, Value] = {"DQ_ACCUMULATE": "turns", "NEXT_KERNEL": "at_start"}
 OK = (Outcome.OK, "")
 
 
@@ -75,7 +76,9 @@ def test_rings_of_any_length(stages: int, judge: Judge) -> None:
         (32, {"ORDER": "late", "DQ_ACCUMULATE": "bulk", "Q_STAGES": 1}),
         (64, {"BLOCK_M": 128}),
         (72, ROLES),
-        (32, APART),
+        (32, {**APART, "NEXT_KERNEL": "at_start"}),
+        (64, {**TURNS, "BLOCK_M": 128}),
+        (32, {**TURNS, "ORDER": "early"}),
     ],
     ids=str,
 )
@@ -93,6 +96,37 @@ def test_heads_that_take_turns(cache: BuildCache) -> None:
     for heads, way in ((0, "separate"), (2, "separate"), (2, "atomic")):
         config = valid(problem, {"HEADS_AT_ONCE": heads, "DQ_ACCUMULATE": way})
         agree(run(FAMILY, problem, config, inputs, {}, cache), problem, inputs, 3e-3)
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed"),
+    [(64, {"BLOCK_M": 128, "STAGGER": True}), (24, {"ORDER": "late", "BLOCK_N": 64}), (128, {"NEXT_KERNEL": "waits"})],
+    ids=str,
+)
+def test_blocks_that_take_turns_at_dq(HS: int, changed: Config, judge: Judge) -> None:
+    """Tiles of queries that one block of keys has a share of, and several; heads that share keys."""
+    causal = "STAGGER" not in changed
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=203, T_kv=290, HS=HS, dtype="bf16", causal=causal)
+    found = judge(problem, valid(problem, {**TURNS, **changed}))
+    assert (found.outcome, found.message) == OK
+
+
+def test_turns_want_keys_for_every_query() -> None:
+    problem = BACKWARD.problem(T=300, T_kv=200, HS=64, dtype="fp16", causal=True)
+    why = Space(FAMILY, problem, SPEC).why_not({**FAMILY.defaults, **TURNS})
+    assert "some block of keys has a share of each tile" in str(why)
+
+
+def test_marks_of_two_groups_are_found(cache: BuildCache) -> None:
+    """Groups have halves of dQ's columns: an infinity of K in the second group's half marks that one alone."""
+    problem = BACKWARD.problem(B=1, NH=1, NH_kv=1, T=80, T_kv=80, HS=64, dtype="bf16", causal=True)
+    inputs = inputs_of(problem, 3)
+    expected = BACKWARD.reference(problem, inputs)
+    inputs["k"][0, 0, 70, 40] = np.inf  # which queries from 70 on see
+    got = run(FAMILY, problem, valid(problem, {**TURNS, "BLOCK_M": 64}), inputs, {}, cache)["dq"].astype(np.float64)
+    np.testing.assert_allclose(
+        got[0, 0, :70], expected["dq"][0, 0, :70], rtol=0, atol=2e-2 * np.abs(got[0, 0, :70]).max()
+    )
 
 
 def test_what_is_marked_is_computed_again(cache: BuildCache) -> None:

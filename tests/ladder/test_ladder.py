@@ -8,6 +8,7 @@ import pytest
 
 from autotune.cli.main import run
 from autotune.devices.client import WorkerClient
+from autotune.devices.messages import Prepare
 from autotune.ladder import versions
 from autotune.store import open_store
 
@@ -28,9 +29,9 @@ def test_a_small_climb(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None
     spawned: list[int] = []
     spawn = WorkerClient._spawn
 
-    def counted(client: WorkerClient) -> None:
+    def counted(client: WorkerClient, ahead: Prepare | None) -> None:
         spawned.append(1)
-        spawn(client)
+        spawn(client, ahead)
 
     monkeypatch.setattr(WorkerClient, "_spawn", counted)
     command = ["ladder", "--op", "forward", "--dtype", "fp32", "--device", "cpu"]

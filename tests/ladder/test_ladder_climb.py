@@ -21,7 +21,7 @@ from autotune.store import open_store
 from autotune.tuning.budget import Budget
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options
+from autotune.tuning.search_options import Options
 from tests.ladder.ladder_doubles import GRADIENT, H200, FakeWorker, Searches
 
 TIMES = {

@@ -98,6 +98,14 @@ def test_the_summary_says_what_was_executed_and_how_it_went() -> None:
     assert lines[-1] == f"executed and verified on the emulator as {SMALL}"
 
 
+def test_where_the_time_went_is_told_of_measurements() -> None:
+    timed = replace(result(), timeline={"building": 0.42, "device": 1.3, "verdict": 3.04})
+    told = "first build begun 0.4 s, device open 1.3 s, first verdict 3.0 s"
+    assert told not in list(summary_lines(timed))
+    assert told in list(summary_lines(replace(timed, estimated=False)))
+    assert timed.to_json()["timeline"] == {"building": 0.42, "device": 1.3, "verdict": 3.04}
+
+
 def test_sampled_verification_is_mentioned() -> None:
     one = ranked(0.5, M=32)
     verification = Verification(SMALL.key, CHECKS, 5, 48)

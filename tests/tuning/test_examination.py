@@ -13,9 +13,11 @@ from autotune.core.errors import BuildError
 from autotune.core.outcome import Outcome
 from autotune.core.values import Value
 from autotune.devices.factory import CpuOpener
+from autotune.devices.twin import FAR, make_twin
 from autotune.emulator import building
+from autotune.families.render import render
 from autotune.families.space import Space
-from autotune.families.template import find_template
+from autotune.families.template import builtin_templates, find_template
 from autotune.gpus.known import gpu
 from autotune.ops.awkward import second_problems
 from autotune.ops.registry import BUILTIN, get_op
@@ -26,8 +28,10 @@ from autotune.tuning.choose import choose_subject
 from autotune.tuning.evaluation import Task
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 
+SPEC = gpu("h200")
 FIELDS: Mapping[str, Value] = {"B": 1, "NH": 2, "T": 128, "HS": 64}
 MISTAKES = {
     "map": ("head / (NH / NH_kv)", "head % NH_kv"),
@@ -111,6 +115,52 @@ def test_second_problems_of_attention(layout: str) -> None:
     else:
         assert first.integer("T") < first.integer("T_kv")
         assert second.integer("T") > second.integer("T_kv")
+
+
+def axes_far_apart(op: str) -> dict[str, set[int]]:
+    """Of the tensors of the problem of few of each: of rows and columns those whose stride exceeds 2^31 elements."""
+    found = get_op(op)
+    problem = list(second_problems(found, found.problem()))[2]
+    family = next(template for template in builtin_templates(op) if template.why_unsupported(problem, SPEC) is None)
+    source = render(family, problem, Space(family, problem, SPEC).default(), SPEC)
+    tensors = found.tensors(problem)
+    twins = [make_twin(source.plan, tensors, placement) for placement in FAR]
+    placed = [tensor for twin in twins if twin is not None for tensor in twin.tensors]
+    names = {tensor.name for tensor in placed if len(tensor.shape) == 4 and 1 not in tensor.shape}
+    return {
+        name: {axis for axis in (2, 3) if any(t.strides[axis] >= 2**31 for t in placed if t.name == name)}
+        for name in names
+    }
+
+
+@pytest.mark.parametrize("op", ["forward", "backward", "matmul"])
+def test_a_stride_itself_exceeds_32_bits_in_every_tensor(op: str) -> None:
+    """An int of it is noticed only where an index is not 0: a row of one key has none."""
+    columns = {3} if op == "matmul" else set()  # a head has too many
+    apart = axes_far_apart(op)
+    assert len(apart) >= 3
+    assert all(axes >= {2} | columns for axes in apart.values()), apart
+
+
+@pytest.mark.parametrize("op", ["forward", "backward", "matmul"])
+def test_second_problems_are_longer_than_a_ring_of_tiles(op: str) -> None:
+    config: dict[str, Value] = {"BLOCK_M": 96, "BLOCK_N": 128, "BLOCK_K": 64, "Q_STAGES": 2, "STAGES": 3}
+    longer = examination.in_flight(op, config)
+    found = get_op(op)
+    for problem in (found.problem(), found.problem(causal=False) if op != "matmul" else found.problem()):
+        others = list(second_problems(found, problem, longer))
+        if op == "matmul":
+            assert max(other.integer("K") for other in others[:3]) == 193
+        else:
+            assert others[0].integer("T_kv") == 385
+            assert others[0].integer("T") == (289 if op == "backward" else 131)
+    assert examination.in_flight(op, {"THREADS": 128}) == {}
+
+
+def test_equal_lengths_stay_equal_when_they_are_raised() -> None:
+    op = get_op("backward")
+    first, *_ = second_problems(op, op.problem(layout="packed"), {"T": 200, "T_kv": 300})
+    assert (first["T"], first["T_kv"]) == (300, 300)
 
 
 def test_a_traced_run_without_end_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

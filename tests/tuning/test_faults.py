@@ -12,7 +12,8 @@ from autotune.store.records import StoredMeasurement
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 
 FOLDER = Path(__file__).parent / "faults"
 FAMILIES = (str(FOLDER / "faults.cu.j2"), str(FOLDER / "greedy.cu.j2"))

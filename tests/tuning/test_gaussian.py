@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from autotune.tuning.distances import distances
 from autotune.tuning.gaussian import Process, log_improvement, one_hot
 
 CARDS = np.array([4, 5, 3])
+KINDS = distances(["abcd", "abcde", "abc"])
 
 
 def grid() -> np.ndarray:
@@ -23,7 +25,7 @@ def test_it_learns_which_parameter_matters() -> None:
     rows = grid()
     values = np.array([2.0, -1.0, 0.5, -1.5])[rows[:, 0]]
     known = np.random.default_rng(0).permutation(60)[:25]
-    process = Process(CARDS)
+    process = Process(CARDS, KINDS)
     process.fit(rows[known], values[known], len(known))
     rest = np.setdiff1d(np.arange(60), known)
     means, deviations, _ = process.predict(rows[rest], rows[known], values[known], rows[:0])
@@ -31,9 +33,26 @@ def test_it_learns_which_parameter_matters() -> None:
     assert float(deviations.max()) < 0.3
 
 
+def test_it_learns_that_sizes_near_each_other_are_alike() -> None:
+    sizes = tuple(range(8, 136, 8))
+    rows = np.stack(np.unravel_index(np.arange(32), (16, 2)), axis=1)
+    values = np.abs(np.log2(sizes) - 5.5)[rows[:, 0]] - 1.0
+    known = np.flatnonzero(rows[:, 0] % 2 == rows[:, 1])  # every size once
+    odd = known[np.isin(rows[known, 0], [3, 6, 9, 12], invert=True)]
+    rest = np.flatnonzero(np.isin(rows[:, 0], [3, 6, 9, 12]))
+    errors = []
+    for kinds in (distances([sizes, "ab"]), distances([tuple(map(str, sizes)), "ab"])):
+        process = Process(np.array([16, 2]), kinds)
+        process.fit(rows[odd], values[odd], len(odd))
+        means, _, _ = process.predict(rows[rest], rows[odd], values[odd], rows[:0])
+        errors.append(float(np.abs(means - values[rest]).max()))
+    assert errors[0] < 0.15
+    assert errors[1] > 0.3
+
+
 def test_what_is_under_way_narrows_what_is_like_it_and_moves_no_mean() -> None:
     rows = grid()
-    process = Process(CARDS)
+    process = Process(CARDS, KINDS)
     known, values = rows[[0, 30]], np.array([-1.0, 1.0])
     means, before, _ = process.predict(rows, known, values, rows[:0])
     same, after, hopes = process.predict(rows, known, values, rows[[59]])
@@ -44,7 +63,7 @@ def test_what_is_under_way_narrows_what_is_like_it_and_moves_no_mean() -> None:
 
 
 def test_nothing_known_is_all_open() -> None:
-    means, deviations, _ = Process(CARDS).predict(grid(), grid()[:0], np.zeros(0), grid()[:0])
+    means, deviations, _ = Process(CARDS, KINDS).predict(grid(), grid()[:0], np.zeros(0), grid()[:0])
     assert means.tolist() == [0.0] * 60
     np.testing.assert_allclose(deviations, 1.0)
 

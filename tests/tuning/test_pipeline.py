@@ -47,6 +47,9 @@ class Worker:
     killed: threading.Event = field(default_factory=threading.Event)
     says: Callable[[str], Verdict] = lambda binary: Verdict(Outcome.OK, verification=VERIFIED)
 
+    def start(self, ahead: Prepare) -> None:
+        pass
+
     def prepare(self, message: Prepare) -> None:
         if self.dies:
             raise self.dies.pop()
@@ -156,6 +159,21 @@ def test_the_device_is_fed_in_order_of_arrival(pipeline: Pipeline, worker: Worke
         worker.answers.release()
         assert names(finished(pipeline, 1)) == [name]
     assert worker.asked == ["b", "a"]
+
+
+def test_what_was_expected_is_built_once_and_before_it_is_submitted(pipeline: Pipeline, worker: Worker) -> None:
+    for name in "ab":
+        GATES[name] = threading.Event()
+        pipeline.expect(candidate(name))
+    GATES["a"].set()
+    while not pipeline._expected[candidate("a")].done():
+        time.sleep(0.001)
+    del GATES["a"]  # a second build would miss it
+    pipeline.submit(candidate("a"))
+    worker.answers.release()
+    assert names(finished(pipeline, 1)) == ["a"]
+    assert {"building", "built", "verdict"} < set(pipeline._timeline.seconds())
+    assert pipeline.load().building == 0  # what is only expected does not count
 
 
 def test_one_binary_is_run_once_and_its_first_candidate_is_recorded_first(pipeline: Pipeline, worker: Worker) -> None:

@@ -16,7 +16,8 @@ from autotune.tuning.choose import choose_families
 from autotune.tuning.history import Records
 from autotune.tuning.joint_space import Families
 from autotune.tuning.quick import MOST_BUILDS, likely
-from autotune.tuning.session import Options, Session
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
 H200 = DeviceIdentity("cuda", gpu("h200"))

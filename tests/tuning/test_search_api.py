@@ -12,7 +12,7 @@ from autotune.devices.factory import CpuOpener, CudaOpener, choose_device
 from autotune.gpus.known import gpu
 from autotune.tuning.choose import choose_families, choose_subject, require_some
 from autotune.tuning.joint_space import Families
-from autotune.tuning.session import Options
+from autotune.tuning.search_options import Options
 from tests.search_doubles import family
 
 SOFTMAX = Path(__file__).parents[2] / "examples" / "softmax" / "softmax.cu.j2"

@@ -21,7 +21,8 @@ from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, costs
 from autotune.tuning.loop import SECOND_TRIES
 from autotune.tuning.samplers import SAMPLERS
-from autotune.tuning.session import Options, Session
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import Session
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, failed, family, run, store, took
 
 LEARNING = ("tpe", "cmaes")

@@ -11,7 +11,8 @@ from autotune.store.records import StoredMeasurement
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.events import silent
 from autotune.tuning.result import SearchResult
-from autotune.tuning.session import Options, search_one
+from autotune.tuning.search_options import Options
+from autotune.tuning.session import search_one
 from tests.gpu_double import GpuDoubleOpener
 
 TEMPLATE = Path(__file__).parent / "faults" / "timed.cu.j2"

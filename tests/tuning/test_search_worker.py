@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from autotune.core.outcome import Outcome
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
 from autotune.devices.protocol import TimingBudget
+from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.known import gpu
 from tests.device_doubles import PROBLEM, LowerHalfSource, MissingOpener, PythonOpener, artifact, plan
 from tests.processes import alive, eventually
 
@@ -33,6 +36,31 @@ def outcome(client: WorkerClient, kernel: str, limit_s: float = 60.0) -> Outcome
     reply = client.ask(Evaluate(artifact(kernel), plan(), TimingBudget()), limit_s)
     assert isinstance(reply, Evaluated)
     return reply.verdict.outcome
+
+
+@dataclass(frozen=True)
+class ForeseeingOpener(PythonOpener):
+    title: str = "h200"
+
+    def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]]:
+        return DeviceIdentity(self.kind, gpu(self.title)), {"driver": "foreseen"}
+
+
+def test_what_can_be_foreseen_is_told_before_the_process_is_there() -> None:
+    client = WorkerClient(ForeseeingOpener())
+    assert (client.foreseen().identity.name, client.starts) == ("cpu:h200", 0)
+    assert client.start().identity.name == "cpu:h200"
+    assert client.foreseen().environment["driver"] == "python"
+    client.close()
+    other = WorkerClient(ForeseeingOpener(title="a100"))
+    other.foreseen()
+    with pytest.raises(AutotuneError, match="cpu:a100 was to be opened, and it is cpu:h200"):
+        other.start()
+    other.close()
+
+
+def test_what_cannot_be_foreseen_is_opened(client: WorkerClient) -> None:
+    assert (client.foreseen().environment["driver"], client.starts) == ("python", 1)
 
 
 def test_it_opens_its_device_in_another_process(client: WorkerClient) -> None:

@@ -31,7 +31,7 @@ void copy_async(void* to, const void* from, size_t bytes, size_t valid) {
     fail("misaligned address of an asynchronous copy");
   }
   EMULATOR_TRACED(worker->tracer->copy(to, from, bytes, valid, __builtin_return_address(0));)
-  memset(to, 0xff, bytes);
+  memset(to, self().block->garbage, bytes);
   pending_copies().push_back({to, from, bytes, valid});
 }
 

@@ -61,6 +61,7 @@ void prepare(Worker& worker, Launch& launch) {
   block.worker = &worker;
   block.warp_order = Order::make(launch.order_seed, block.threads_total / 32);
   block.lane_order = Order::make(launch.order_seed, 32);
+  block.garbage = garbage_of(launch.order_seed);
   block.current = &current;
   EMULATOR_TRACED(trace::prepare(worker, launch);)
 }
@@ -69,8 +70,8 @@ void run_block(Worker& worker, uint64_t number) {
   Block& block = worker.block;
   set_place(block, number);
   reset(block);
-  worker.shared.poison();
-  poison_static_shared(worker);
+  worker.shared.fill(block.garbage);
+  fill_static_shared(worker, block.garbage);
   for (auto& copies : worker.copies) copies.clear();
   worker.asynchronous.reset();
   EMULATOR_TRACED(worker.tracer->begin_block(number);)

@@ -91,10 +91,10 @@ void SharedMemory::reserve(size_t bytes, size_t alignment) {
   start_ = mapping_ + page() + mapped_ - round_up(bytes, alignment);
 }
 
-void SharedMemory::poison() {
+void SharedMemory::fill(unsigned char byte) {
   size_t touched = static_cast<size_t>(mapping_ + page() + mapped_ - start_);
   touched = round_up(touched, page());  // with what lies before the start in its page
-  memset(mapping_ + page() + mapped_ - touched, 0xff, touched);
+  memset(mapping_ + page() + mapped_ - touched, byte, touched);
 }
 
 bool SharedMemory::contains_guard(const void* address) const {
@@ -145,11 +145,11 @@ void find_static_shared(Worker& here) {
   here.static_shared_bytes = found.bytes;
 }
 
-void poison_static_shared(Worker& here) {
+void fill_static_shared(Worker& here, unsigned char byte) {
   if (!here.static_shared) return;
   Thread* kept_current = current;
   Worker* kept_worker = worker;
-  memset(here.static_shared, 0xff, here.static_shared_bytes);
+  memset(here.static_shared, byte, here.static_shared_bytes);
   current = kept_current;
   worker = kept_worker;
 }

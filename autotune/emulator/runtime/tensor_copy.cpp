@@ -175,7 +175,7 @@ void begin_load(Region from, uintptr_t to, uintptr_t barrier_address, const char
     if (row) worker->tracer->async_reads(row + first, end - first, self().pc);
   });)
   EMULATOR_TRACED(worker->tracer->count_load(from.bytes, sectors_of(from), self().pc);)
-  memset(reinterpret_cast<void*>(to), 0xff, from.bytes);
+  memset(reinterpret_cast<void*>(to), self().block->garbage, from.bytes);
   state.loads.push_back({from, to, barrier, &self()});
 }
 

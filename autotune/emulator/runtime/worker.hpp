@@ -50,7 +50,7 @@ class SharedMemory {
  public:
   ~SharedMemory();
   void reserve(size_t bytes, size_t alignment);
-  void poison();
+  void fill(unsigned char byte);
   unsigned char* start() const { return start_; }
   bool contains_guard(const void* address) const;
   const unsigned char* mapping() const { return mapping_; }  // with the guard pages
@@ -128,9 +128,9 @@ void fiber_main();
 // Ends the launch: the first failure is kept. Does not return.
 [[noreturn]] void stop(const Result& result);
 
-// Static __shared__ variables: where this OS thread's copy lies; filling it with NaN.
+// Static __shared__ variables: where this OS thread's copy lies; filling it with a byte.
 void find_static_shared(Worker& worker);
-void poison_static_shared(Worker& worker);
+void fill_static_shared(Worker& worker, unsigned char byte);
 
 void use_signal_stack(Worker& worker);
 

@@ -1,6 +1,6 @@
-// What a launch touches that may begin before others have ended. A launch that overlaps begins when every block of the one before has
-// let it, or ended; what that one had waited for by then has ended, too. A thread that comes after a wait of its block sees all
-// that the launch before did, and that one's wait what came before it: if any of its blocks waited at all.
+// What a launch touches that may begin before others have ended. One that overlaps begins when every block of the one before
+// has let it, or ended; what a block of that one had waited for by then has ended, too. A thread that comes after a wait of
+// its block sees all that the launch before did, and what came before that if any of its blocks waited at all.
 #include "access.hpp"
 #include "session.hpp"
 #include "tracer.hpp"
@@ -17,7 +17,8 @@ void Session::begin_overlap(bool overlaps) {
 }
 
 bool Session::may_run(uint32_t launch, bool waited) const {
-  return waited ? launch >= overlap.first_after_wait && launch + 1 < launches : launch >= overlap.first && launch < launches;
+  if (waited) return launch >= overlap.first_after_wait && launch + 1 < launches;
+  return launch >= overlap.first && launch < launches;
 }
 
 void Session::note_waits(bool in_order) {
@@ -37,7 +38,7 @@ void Tracer::let_next_begin() {
 bool Tracer::has_waited(uint32_t thread) const {
   if (!full_) return !waits_.empty();  // mbarriers order nothing there
   for (const Wait& wait : waits_)
-    if (wait.thread == thread || wait.epoch < order_.epoch() || order_.is_before(wait.thread, wait.clock, thread)) return true;
+    if (wait.epoch < order_.epoch() || order_.is_before(wait.thread, wait.clock, thread)) return true;
   return false;
 }
 
@@ -54,8 +55,9 @@ void Tracer::end_block_of_overlap() {
 void Tracer::check_overlap(const GlobalCell& cell, const Touch& touch, uint32_t index, int64_t offset) {
   bool waited = has_waited(touch.thread);
   uint32_t now = launch_ + 1, earlier = cell.wrote;
-  if (earlier == 0 || earlier == now || !session.may_run(earlier, waited)) earlier = is_read(touch.access) ? 0 : cell.launch;
-  if (earlier == 0 || earlier == now || !session.may_run(earlier, waited)) return;
+  auto runs = [&](uint32_t launch) { return launch != 0 && launch != now && session.may_run(launch, waited); };
+  if (!runs(earlier)) earlier = is_read(touch.access) ? 0 : cell.launch;
+  if (!runs(earlier)) return;
   Finding found = finding(not_ended, touch.pc, touch.thread);
   found.is_write = !is_read(touch.access);
   found.space = index;

@@ -46,11 +46,6 @@ FASTEST = 5
 SHARES = (0.05, 0.1, 0.2)
 """How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
 
-STALE = 12
-"""Results without a better one after which every other proposal is DOUBT standard deviations of optimism."""
-
-DOUBT = 3.0
-
 _MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
 _MOST_VALUES = 256  # of an integer parameter that is treated as a list
 
@@ -181,8 +176,6 @@ class _History:
     branches: list[Tried]
     infer: Callable[[FrozenTrial], Branch | None] | None  # makes branches of trials that fit none
     told: int = 0
-    stale: int = 0  # results since the best one
-    least: float = math.inf
     _read: int = 0
     _open: dict[int, tuple[Tried, int] | None] = field(default_factory=dict)  # by number; None: not entered yet
 
@@ -202,10 +195,7 @@ class _History:
                 self._open[number] = entered
             elif entered is not None:
                 tried, place = entered
-                value = _value(trial, sign)
-                self.stale = 0 if value < self.least else self.stale + 1
-                self.least = min(self.least, value)
-                tried.finish(place, value)
+                tried.finish(place, _value(trial, sign))
                 self.told += 1
         self._read = len(trials)
 
@@ -276,8 +266,7 @@ class _History:
         """How promising rows are, by comparison with each other: two ranks, from 0 to 1, are added.
 
         One is the ratio of the densities of good and of bad trials, the other the improvement that a process expects:
-        they err in different places. After many results that were no better, every other time what is least known is
-        sought, instead. `waiting`: whether to look for something else than what is under way.
+        they err in different places. `waiting`: whether to look for something else than what is under way.
         """
         finite, rest = self._ranked()
         share = SHARES[int(rng.integers(len(SHARES)))]
@@ -301,10 +290,7 @@ class _History:
             deviations.append(expected.deviations)
             best = min(best, expected.best)
         mean, deviation = np.concatenate(means), np.concatenate(deviations)
-        if waiting and self.stale > STALE and rng.random() < 0.5:
-            scores = _ranks(DOUBT * deviation - mean)
-        else:
-            scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
+        scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
         return np.split(scores, np.cumsum([len(part) for part in ratios])[:-1])
 
     def _ranked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -7,17 +7,18 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
-/// Row `t` of head `h` of batch `b` of O, and its log-sum-exp. `parts` and `part_lse` are its (SPLIT, HS) and (SPLIT); a
-/// part without a key has a log-sum-exp of -infinity, and nothing written. A block is HS / 4 threads along x, four columns
-/// each, by LANES along y, which share out the parts. Returns whether the thread's columns are finite; where scores are
+/// Row `t` of head `h` of batch `b` of O, and its log-sum-exp. `parts` and `part_lse` are its (SPLIT, COLS) and (SPLIT),
+/// COLS the next multiple of 4 columns; a part without a key has a log-sum-exp of -infinity, and nothing written. A block is
+/// COLS / 4 threads along x, four columns each, by LANES along y, which share out the parts. Returns whether the thread's columns are finite; where scores are
 /// so large that their rounding shows, they are NaN.
 template <int HS, int SPLIT, int LANES, class T>
 __device__ __forceinline__ bool combine_parts(const float* parts, const float* part_lse, const View<T, 4>& out, float* lse,
                                               int b, int h, int t)
 {
-    constexpr int ACROSS = HS / 4;
+    constexpr int ACROSS = (HS + 3) / 4;
+    constexpr int COLS = 4 * ACROSS;
     constexpr int AT_ONCE = SPLIT > 64 ? 32 : SPLIT;  // parts whose sums are in registers: all, as long as they fit
-    __shared__ __align__(16) float sums[LANES][HS];
+    __shared__ __align__(16) float sums[LANES][COLS];
 
     float highest = minus_infinity();
 #pragma unroll AT_ONCE
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool combine_parts(const float* parts, const float* p
         if (part_lse[split] == minus_infinity()) continue;  // no key, and nothing written
         const float weight = exp2_fast((part_lse[split] - total) * LOG2_E);
         float part[4];
-        load<4>(parts + split * HS + 4 * threadIdx.x, part);
+        load<4>(parts + split * COLS + 4 * threadIdx.x, part);
 #pragma unroll
         for (int e = 0; e < 4; ++e) mean[e] = fmaf(weight, part[e], mean[e]);
     }

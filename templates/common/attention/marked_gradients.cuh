@@ -56,7 +56,8 @@ __device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAU
 {
     bool right = is_finite(to_float(row_of(dq, first)[0]));
 #pragma unroll
-    for (int col = COLS; col < HS; col += COLS) right = right && is_finite(to_float(row_of(dq, first)[col * dq.stride[3]]));
+    for (int col = COLS; col < HS; col += COLS)
+        right = right && is_finite(to_float(row_of(dq, first)[col * dq.stride[3]]));
     __syncwarp();
     if (right) return;
 #pragma unroll 1

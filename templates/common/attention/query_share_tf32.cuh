@@ -114,7 +114,10 @@ struct QueryShare {
                     const int col = 16 * STEP * d + lane / 4 * 2;
                     if (Tile::USED_COLS < Tile::COLS && col >= cols) continue;
                     const float part[2] = {sum[d][n][odd] * factor, sum[d][n][2 + odd] * factor};
-                    add_to_row(to + row * dq.stride[2], dq.stride[3], col, part, VECTORS);
+                    if (Tile::USED_COLS % 2 != 0 && col + 1 == cols)
+                        atomicAdd(to + row * dq.stride[2] + col * dq.stride[3], part[0]);
+                    else
+                        add_to_row(to + row * dq.stride[2], dq.stride[3], col, part, VECTORS);
                 }
             }
     }

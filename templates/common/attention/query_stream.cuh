@@ -23,8 +23,8 @@ struct QueryStream {
     int query_last;   // of its last step
     TileCopier<Tile, THREADS> copier;
     TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
-    bool vectors_q = allows_vectors<Tile::CHUNK_COLS>(in.q);
-    bool vectors_dout = allows_vectors<Tile::CHUNK_COLS>(in.dout);
+    bool vectors_q = allows_vectors<Tile::WIDTH>(in.q);
+    bool vectors_dout = allows_vectors<ValueTile::WIDTH>(in.dout);
 
     /// Starts to copy a step's tiles.
     __device__ __forceinline__ void copy(int head, int query, int stage) const

@@ -1,8 +1,9 @@
 // Which query and which head a row of a block's tile of queries belongs to.
 #pragma once
 
-#include "common/ptx/async_copy.cuh"
+#include "common/tile/row_access.cuh"
 #include "common/tile/shared_tile.cuh"
+#include "common/tile/tile_copy.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -33,24 +34,28 @@ struct RowMap {
 };
 
 /// Starts to copy ROWS rows of `tensor` from row `first` on; those past the last become 0, and columns that the
-/// tensor does not have. `vectors`: it allows vectors of 8 elements.
+/// tensor does not have. `vectors`: it allows vectors of Tile::WIDTH.
 template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
 __device__ __forceinline__ void copy_mapped_rows(unsigned char* tile, const View<T, 4>& tensor, const RowMap<PACKED>& map,
                                                  int batch, int first, bool vectors)
 {
-    for (int i = threadIdx.x; i < ROWS * Tile::CHUNKS; i += THREADS) {
-        const int row = i / Tile::CHUNKS;
-        const int chunk = i % Tile::CHUNKS;
-        const bool has_chunk = Tile::USED_CHUNKS == Tile::CHUNKS || chunk < Tile::USED_CHUNKS;
-        const bool valid = first + row < map.count && has_chunk;
-        const T* const from = map.at(tensor, batch, valid ? first + row : 0) + chunk * 8 * tensor.stride[3];
-        unsigned char* const to = tile + Tile::offset(row, chunk);
+    using Copier = TileCopier<Tile, THREADS>;
+    constexpr int COLS = Copier::PIECE_COLS;
+    constexpr int PIECES = Tile::COLS / COLS;  // of a row, each copied at once
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        const int row = i / PIECES;
+        const int piece = i % PIECES;
+        const bool has_piece = Copier::USED_PIECES == PIECES || piece < Copier::USED_PIECES;
+        const bool valid = first + row < map.count && has_piece;
+        const T* const from = map.at(tensor, batch, valid ? first + row : 0) + piece * COLS * tensor.stride[3];
+        unsigned char* const to = tile + Tile::element(row, piece * COLS);
+        const bool whole = Tile::USED_COLS % COLS == 0 || piece * COLS + COLS <= Tile::USED_COLS;
         if (vectors) {
-            copy_async(shared_address(to), from, valid);
+            copy_piece<COLS, Copier::ALIGNED ? PieceWay::WHOLE : PieceWay::BY_REGISTERS>(shared_address(to), from, valid, whole);
         } else {
 #pragma unroll
-            for (int e = 0; e < 8; ++e)
-                reinterpret_cast<T*>(to)[e] = valid ? from[e * tensor.stride[3]] : from_float<T>(0.0f);
+            for (int e = 0; e < COLS; ++e)
+                reinterpret_cast<T*>(to)[e] = valid && (e == 0 || whole) ? from[e * tensor.stride[3]] : from_float<T>(0.0f);
         }
     }
 }
@@ -61,19 +66,22 @@ template <class Tile, int ROWS, int THREADS, bool PACKED, class T>
 __device__ __forceinline__ void write_mapped_rows(const View<T, 4>& tensor, const RowMap<PACKED>& map, int batch, int first,
                                                   const unsigned char* tile)
 {
-    const bool vectors = allows_vectors<8>(tensor);
+    constexpr int WIDTH = Tile::WIDTH;
+    constexpr int PIECES = Tile::USED_COLS / WIDTH;  // of a row, each written by one access
+    using Bits = typename Word<WIDTH * sizeof(T)>::type;
+    const bool vectors = allows_vectors<WIDTH>(tensor);
 #pragma unroll 4
-    for (int i = threadIdx.x % THREADS; i < ROWS * Tile::USED_CHUNKS; i += THREADS) {
-        const int row = i / Tile::USED_CHUNKS;
-        const int chunk = i % Tile::USED_CHUNKS;
+    for (int i = threadIdx.x % THREADS; i < ROWS * PIECES; i += THREADS) {
+        const int row = i / PIECES;
+        const int col = i % PIECES * WIDTH;
         if (first + row >= map.count) break;
-        const unsigned char* const part = tile + Tile::offset(row, chunk);
-        T* const result = map.at(tensor, batch, first + row) + chunk * 8 * tensor.stride[3];
+        const unsigned char* const part = tile + Tile::element(row, col);
+        T* const result = map.at(tensor, batch, first + row) + col * tensor.stride[3];
         if (vectors) {  // as one word: of a vector of elements the compiler makes a store each
-            *reinterpret_cast<uint4*>(result) = *reinterpret_cast<const uint4*>(part);
+            *reinterpret_cast<Bits*>(result) = *reinterpret_cast<const Bits*>(part);
         } else {
 #pragma unroll
-            for (int e = 0; e < 8; ++e) result[e * tensor.stride[3]] = reinterpret_cast<const T*>(part)[e];
+            for (int e = 0; e < WIDTH; ++e) result[e * tensor.stride[3]] = reinterpret_cast<const T*>(part)[e];
         }
     }
 }

@@ -1,10 +1,11 @@
-// Sums in device memory that nobody clears and no pass over them rounds: of the blocks that have a share of a tile, the first to
-// come stores its own, others add theirs, and the last one takes what is there and has the sum in its registers. Who comes when
-// two counters a tile tell, which begin at 0 (sm_90 and later, for mbarriers).
+// Sums in device memory that nobody clears, and that no pass of its own rounds: of the blocks that have a share of a tile,
+// the first to come stores its own, others add theirs, and the last one to come takes what is there and has the sum in its
+// registers. Which is which a tile's counters tell, which begin at 0 (sm_90 and later, for mbarriers).
 //
-// Two threads that are otherwise idle do what takes long: one calls out the turns in the block's order of tiles, one step ahead, and waits until the
-// turn has come; the other tells other blocks what this one has added. A block takes its turns in the order of its work and each
-// waits for earlier turns of the same tile alone, which blocks that run have taken: so none waits for ever.
+// Two threads that are otherwise idle do what takes long: one calls out the turns in the block's order of tiles, one step
+// ahead, and waits until a turn has come; the other tells other blocks what this one has added. A block takes its turns in
+// the order of its work, and each waits for earlier turns of the same tile alone, which blocks that run have taken: none
+// waits for ever.
 #pragma once
 
 #include "common/attention/accumulator_sums.cuh"
@@ -16,6 +17,9 @@
 
 /// What a block is to do with its share of a tile: whose shares come before, and after.
 enum Turn { ALONE = 0, OTHERS_BEFORE = 1, OTHERS_AFTER = 2 };
+
+/// Of a tile: in the lower 32 bits turns that have been taken, above them those that others know to have ended.
+using Counters = long long;
 
 /// Two turns under way: their mbarriers, and what each turn is. For SHARERS warps.
 template <int SHARERS>
@@ -39,29 +43,32 @@ struct SumTurns {
         }
     }
 
+    static __device__ __forceinline__ Counters add_to(Counters* counters, Counters more)
+    {
+        return static_cast<Counters>(atomicAdd(reinterpret_cast<unsigned long long*>(counters), more));
+    }
+
     /// One thread: the block's next turn at a tile that `all` blocks have a share of.
-    __device__ __forceinline__ void call(Place& at, int* counters, int all) const
+    __device__ __forceinline__ void call(Place& at, Counters* counters, int all) const
     {
         mbarrier_wait(told(at), at.parity ^ 1);
-        const int before = atomicAdd(counters, 1);
+        Counters now = add_to(counters, 1);
+        const int before = static_cast<int>(now);
         const bool last = before + 1 == all;
         const int needed = last ? before : min(before, 1);
-        int there = 0;
-        do {
-            if (needed > 0) there = atomicAdd(counters + 1, 0);
-            __threadfence();
-        } while (there < needed);
+        while (static_cast<int>(now >> 32) < needed) now = add_to(counters, 0);
+        if (needed > 0) fence_gpu();
         store_shared_word(note(at), (before > 0 ? OTHERS_BEFORE : 0) | (last ? 0 : OTHERS_AFTER));
         mbarrier_arrive(called(at));
         at.advance();
     }
 
     /// Another thread: what the block has added at this turn is there for others.
-    __device__ __forceinline__ void tell(Place& at, int* counters) const
+    __device__ __forceinline__ void tell(Place& at, Counters* counters) const
     {
         mbarrier_wait(added(at), at.parity);
-        __threadfence();
-        atomicAdd(counters + 1, 1);
+        fence_gpu();
+        add_to(counters, Counters(1) << 32);
         mbarrier_arrive(told(at));
         at.advance();
     }
@@ -109,8 +116,8 @@ __device__ __forceinline__ void take_turn(uint32_t turn, float* part, float (&x)
     }
 }
 
-/// Scales, rounds and writes a warp group's accumulators, 64 rows of a tensor from `first` on and columns from `col` on of its HS. Where
-/// some of a warp are not finite, they are marked: a NaN in its first row and column.
+/// Scales, rounds and writes a warp group's accumulators: 64 rows of a tensor of `rows` from `first` on, columns from `col`
+/// on of its HS. Where some of a warp are not finite, they are marked: a NaN in its first row and column.
 template <int HS, class T, int REGISTERS>
 __device__ __forceinline__ void store_accumulators_marked(float (&x)[REGISTERS], float scale, const View<T, 4>& to,
                                                           const RowPlace& first, int rows, int col)

@@ -23,3 +23,14 @@ __device__ __forceinline__ void fence_mbarrier_init()
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
+
+/// What this thread has written or seen comes before what it writes or sees from here on, for all threads of the GPU: less
+/// than __threadfence(), which also puts all such fences in one order.
+__device__ __forceinline__ void fence_gpu()
+{
+#ifdef AUTOTUNE_EMULATOR
+    __threadfence();
+#else
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}

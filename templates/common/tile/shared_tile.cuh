@@ -2,6 +2,10 @@
 // bank conflict.
 #pragma once
 
+/// The largest power of two, at most `most`, that divides `cols`: as many elements of rows of `cols`, which lie one after
+/// the other, can be moved by one access, since rows begin at such multiples.
+__host__ __device__ constexpr int row_width(int cols, int most) { return cols % most == 0 ? most : row_width(cols, most / 2); }
+
 /// Rows of COLS elements, whole pairs of 16-byte chunks. Eight rows of one column of chunks lie in all 32 banks: either
 /// chunks change places within a row (XOR with the row number; where a row is an odd number of pairs beyond one, rows
 /// still meet in pairs), or rows are a chunk longer. A matrix may have fewer columns: the first USED_COLS, behind which
@@ -13,11 +17,12 @@ struct SharedTile {
     static constexpr bool SWIZZLED = SWIZZLED_;
     static constexpr int CHUNK_COLS = 16 / ELEMENT_BYTES;
     static_assert(COLS % (2 * CHUNK_COLS) == 0, "rows are whole pairs of 16-byte chunks");
-    static_assert(USED_COLS <= COLS && USED_COLS % CHUNK_COLS == 0, "what a matrix has of a row are whole chunks");
+    static_assert(USED_COLS <= COLS, "a tile holds the rows of its matrix");
 
     static constexpr int CHUNKS = COLS / CHUNK_COLS;
-    static constexpr int USED_CHUNKS = USED_COLS / CHUNK_COLS;
+    static constexpr int USED_CHUNKS = (USED_COLS + CHUNK_COLS - 1) / CHUNK_COLS;  // that hold columns of the matrix
     static constexpr int USED_PAIRS = (USED_CHUNKS + 1) / 2;  // of chunks: steps of a product along the rows
+    static constexpr int WIDTH = row_width(USED_COLS, CHUNK_COLS);  // elements of the matrix that one access moves
     static constexpr int ROW_BYTES = 16 * (CHUNKS + (SWIZZLED ? 0 : 1));
     static constexpr int SPAN = CHUNKS % 8 == 0 ? 8 : CHUNKS % 4 == 0 ? 4 : 2;  // chunks that change places
     static constexpr int ROWS_ALIKE = 8 / SPAN;  // neighbouring rows with the same exchange: they start in other banks
@@ -29,6 +34,12 @@ struct SharedTile {
     {
         const int place = SWIZZLED ? chunk ^ (row / ROWS_ALIKE % SPAN) : chunk;
         return row * ROW_BYTES + place * 16;
+    }
+
+    /// Byte offset of an element.
+    static __device__ __forceinline__ int element(int row, int col)
+    {
+        return offset(row, col / CHUNK_COLS) + col % CHUNK_COLS * ELEMENT_BYTES;
     }
 
     /// From the address (or offset in the tile) of a row's chunk to that of the chunk `by` further in the same row, where

@@ -181,7 +181,7 @@ __device__ __forceinline__ bool write_transposed_rows(float* to, const View<floa
                 const int col = 16 * d + lane / 4 * 2;
                 if (HS < 16 * D && col >= HS) continue;
                 const float part[2] = {x[d][r][odd] * factor, x[d][r][2 + odd] * factor};
-                store_row(to + row * tensor.stride[2], tensor.stride[3], col, part, vectors);
+                store_part<HS % 2 == 0 ? HS : 16 * D, HS>(to + row * tensor.stride[2], tensor.stride[3], col, part, vectors);
                 zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
             }
         }

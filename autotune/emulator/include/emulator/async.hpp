@@ -1,5 +1,5 @@
 // Asynchronous copies to shared memory: made as late as the program allows, when the copying thread waits for them. Until
-// then the destination holds NaN, so that a copy that is not waited for shows.
+// then the destination holds garbage, so that a copy that is not waited for shows.
 #pragma once
 
 #include <stddef.h>

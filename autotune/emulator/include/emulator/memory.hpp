@@ -20,12 +20,13 @@ EMULATOR_LOAD(__ldlu)
 #undef EMULATOR_LOAD
 
 namespace emulator {
-// What a variable holds that was declared without a value: NaN, as a float of any kind (see `unset_variables`). What counts
-// with a sign is -1 or, in every second thread, the largest number: hardly any use takes both for something right.
+// What a variable holds that was declared without a value (see `unset_variables`): the block's garbage. What counts with a
+// sign is -1 or, in every second thread, the largest number: hardly any use takes both for something right.
 template <class T> inline __attribute__((always_inline)) void unset(T& variable) {
-  __builtin_memset(static_cast<void*>(&variable), 0xff, sizeof variable);
   using Element = std::remove_all_extents_t<T>;
-  if constexpr (std::is_integral_v<Element> && std::is_signed_v<Element>) {
+  constexpr bool counts = std::is_integral_v<Element> && std::is_signed_v<Element>;
+  __builtin_memset(static_cast<void*>(&variable), counts ? 0xff : self().block->garbage, sizeof variable);
+  if constexpr (counts) {
     if (self().index.x % 2 == 0) return;
     for (size_t i = 0; i < sizeof variable / sizeof(Element); ++i)
       reinterpret_cast<Element*>(&variable)[i] = std::numeric_limits<Element>::max();

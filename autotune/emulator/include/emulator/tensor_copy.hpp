@@ -1,5 +1,5 @@
 // TMA: copies of boxes and of runs of bytes. Loads are made as late as the program allows: when every thread of the block
-// waits for something. Until then their destination holds NaN. Stores read shared memory when their thread waits for
+// waits for something. Until then their destination holds garbage. Stores read shared memory when their thread waits for
 // that, and write when it waits for all, or ends.
 #pragma once
 

@@ -11,10 +11,11 @@ from tests.emulator.small_kernel import SmallKernel
 N, M = 32, 16
 KERNEL = """
 #include "common/attention/key_block.cuh"
-extern "C" __global__ void test(const int* sizes, int* tiles, int* steps, int* numbers)
+extern "C" __global__ void test(const int* sizes, int* tiles, int* steps, int* numbers, int* sharers)
 {
     const int T = sizes[0], T_kv = sizes[1], at = sizes[2];
     const KeyBlock<32, 16, CAUSAL, STAGGER> block(Scores<CAUSAL>(T, T_kv, 1.0f), 6, 2, {3, at}, (T_kv + 31) / 32);
+    for (int tile = 0; tile < (T + 15) / 16; ++tile) sharers[tile] = block.sharers(tile, (T_kv + 31) / 32);
     int n = 0;
     block.for_each_tile([&](int head, int tile) {
         numbers[n] = static_cast<int>(block.number(head, tile));
@@ -36,11 +37,13 @@ def test_every_tile_that_sees_a_key_once(causal: bool, stagger: bool, cache: Bui
         for at in range(-(-T_kv // N)):
             sizes = np.array([T, T_kv, at], np.int32)
             empty = np.full(64, -1, np.int32)
-            got = kernel(sizes=sizes, tiles=empty, steps=empty, numbers=empty)
+            got = kernel(sizes=sizes, tiles=empty, steps=empty, numbers=empty, sharers=empty)
             tiles, key = -(-T // M), at * N
             sees = np.arange(T_kv) <= np.arange(T)[:, None] + T_kv - T if causal else np.ones((T, T_kv), bool)
             rows = [slice(M * i, M * (i + 1)) for i in range(tiles)]
             wanted = {i for i in range(tiles) if sees[rows[i], key : key + N].any()}
+            shared = [sum(sees[rows[i], j : j + N].any() for j in range(0, T_kv, N)) for i in range(tiles)]
+            assert got["sharers"].tolist()[:tiles] == shared
             order = [(at * tiles // -(-T_kv // N) + i) % tiles for i in range(tiles)] if stagger else sorted(wanted)
             assert set(order) == wanted
             expected = [100 * head + tile for head, tile in product(range(3), order)]

@@ -10,7 +10,7 @@ def test_opaque_values_are_what_they_were(cache: BuildCache) -> None:
     kernel = SmallKernel(
         """
         #include "common/ptx/opaque.cuh"
-        extern "C" __global__ void test(const int* x, int* y) { y[threadIdx.x] = opaque(x[opaque(threadIdx.x)]); }
+        extern "C" __global__ void test(const int* x, int* y) { y[opaque_thread()] = opaque(x[opaque(threadIdx.x)]); }
         """,
         cache,
     )

@@ -16,6 +16,7 @@ extern "C" __global__ void test(const float* in, float* pairs, float* fours)
     store_shared(start + 16 * (31 - lane), mine[0], mine[1], mine[2], mine[3]);
     const uint32_t words[4] = {1u + 4 * lane, 2u + 4 * lane, 3u + 4 * lane, 4u + 4 * lane};
     store_shared(start + 512 + 16 * lane, words);
+    store_shared_word(start + 512 + 16 * lane, load_shared_word(start + 512 + 16 * lane) + 1000);
     __syncwarp();
     const float2 pair = load_shared_pair(start + 8 * lane);
     pairs[2 * lane] = pair.x;
@@ -32,4 +33,5 @@ def test_pairs_and_fours(cache: BuildCache) -> None:
     got = SmallKernel(KERNEL, cache)(**{"in": x}, pairs=np.zeros((32, 2), np.float32), fours=np.zeros_like(x))
     np.testing.assert_array_equal(got["pairs"].ravel(), x[::-1].ravel()[:64])
     words = np.arange(1, 129, dtype=np.float32).reshape(32, 4)
+    words[:, 0] += 1000
     np.testing.assert_array_equal(got["fours"], words[np.arange(32) ^ 5])

@@ -7,8 +7,15 @@ from autotune.compilers.cache import BuildCache
 from tests.emulator.small_kernel import SmallKernel
 
 
-@pytest.mark.parametrize("n", [2, 4])
-def test_lanes_add_to_the_same_vectors(n: int, cache: BuildCache) -> None:
+@pytest.mark.parametrize(
+    ("n", "add"),
+    [
+        (2, "add_vector(to, part)"),
+        (4, "add_vector(to, part)"),
+        (4, "add_four(reinterpret_cast<float4*>(to), part[0], part[1], part[2], part[3])"),
+    ],
+)
+def test_lanes_add_to_the_same_vectors(n: int, add: str, cache: BuildCache) -> None:
     """Four lanes a vector; floats beside them stay."""
     kernel = SmallKernel(
         """
@@ -17,9 +24,10 @@ def test_lanes_add_to_the_same_vectors(n: int, cache: BuildCache) -> None:
         {
             float part[COUNT];
             for (int e = 0; e < COUNT; ++e) part[e] = x[COUNT * threadIdx.x + e];
-            add_vector(sums + 2 * COUNT * (threadIdx.x % 8), part);
+            float* const to = sums + 2 * COUNT * (threadIdx.x % 8);
+            ADD;
         }
-        """.replace("COUNT", str(n)),
+        """.replace("COUNT", str(n)).replace("ADD", add),
         cache,
     )
     x = np.random.default_rng(n).integers(-99, 100, (4, 8, n)).astype(np.float32)

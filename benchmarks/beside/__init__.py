@@ -1,0 +1,1 @@
+"""The same kernels through Kernel Tuner and through autotune, on one GPU."""
