@@ -64,7 +64,7 @@ class NoBinary:
 def host_only() -> Iterator[None]:
     """Within the block kernels of PyTorch's CPU tensors are launched by nobody."""
     made = {op: _undriven(op) for op in ("forward", "backward")}
-    known = {(op, True, torch.bfloat16, FIELDS["HS"], -1): kernel for op, kernel in made.items()}
+    known = {(op, True, torch.bfloat16, FIELDS["HS"], FIELDS["HS"], -1): kernel for op, kernel in made.items()}
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (torch_kernels, "_KERNELS", known),
         (torch_kernels, "_READY", {}),

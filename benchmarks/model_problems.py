@@ -13,7 +13,6 @@ from typing import Literal
 
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.ops.attention import FIELDS
 from autotune.ops.registry import get_op
 
 Kind = Literal["decode", "training", "images", "cross", "prompt", "encoder"]
@@ -31,11 +30,6 @@ class ModelProblem:
     problem: Problem
     source: str
     note: str = field(default="", compare=False)
-
-
-def has_value_size() -> bool:
-    """Whether values may have another head size than queries and keys (a field HS_v)."""
-    return any(known.name == "HS_v" for known in FIELDS)
 
 
 @dataclass(frozen=True)
@@ -268,8 +262,5 @@ def shard(problems: Sequence[ModelProblem], index: int, count: int) -> list[Mode
 
 
 def _problems(model: _Model) -> Iterator[ModelProblem]:
-    fields, note = dict(model.fields), ""
-    if "HS_v" in fields and not has_value_size():
-        note = f"values have {fields.pop('HS_v')} elements a head in the model, and {fields['HS']} here"
     for op in ("backward", "forward") if model.trains else ("forward",):
-        yield ModelProblem(f"{model.name}, {op}", model.kind, get_op(op).problem(**fields), model.source, note)
+        yield ModelProblem(f"{model.name}, {op}", model.kind, get_op(op).problem(**model.fields), model.source)

@@ -104,7 +104,8 @@ class Launcher:
 
     def __init__(self, template: Template, op: Op, problem: Problem, source: KernelSource, spec: DeviceSpec) -> None:
         self._template, self._op, self._problem, self._source, self._spec = template, op, problem, source, spec
-        integers = [field.name for field in op.fields if field.kind == "int"]
+        known = [field for field in op.fields if not field.implied or field.name in template.text]
+        integers = [field.name for field in known if field.kind == "int"]
         rendered = self._rendered_names()
         self.sizes = tuple(name for name in integers if name not in rendered)
         try:

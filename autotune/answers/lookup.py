@@ -3,14 +3,15 @@
 The answer is the first there is of: the `exact` winner; what promises most (`autotune.estimate.fit`) among the winners
 of the `nearest` problems on this GPU, or else on another one of the same `architecture`, and the `start`s that the
 families list for such problems; a template's `default`. Winners that were measured come before those that were
-estimated, and of one problem the user's own before the shipped ones. The head size is never another one.
+estimated, and of one problem the user's own before the shipped ones. The head size is never another one;
+where values have one of their own, problems in which all have either size count as near.
 """
 
 import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -301,10 +302,9 @@ class _Finder:
         def order(n: Neighbour) -> tuple[bool, float, bool]:
             return n.kind != "measured", math.dist(place_here, n.place), n.shipped is not None
 
-        for exact, most in ((self._exact_fields, _ALIKE), (sizes, _AKIN)):
-            neighbours = self._winners.neighbours(
-                self.problem, exact, self._spec.compute_capability, self._families.versions
-            )
+        kinds = ((self._exact_fields, _ALIKE), (sizes, _AKIN))
+        for (exact, most), asked in product(kinds, (self.problem, *self.problem.unsaid())):
+            neighbours = self._winners.neighbours(asked, exact, self._spec.compute_capability, self._families.versions)
             of_gpu = (n for n in sorted(neighbours, key=order) if (n.gpu == self._spec.name) is here)
             for entry in islice(filter(None, map(self._valid, of_gpu)), most):
                 found[entry.kind].setdefault(entry.problem, entry)

@@ -98,10 +98,12 @@ def _places(slices: int, wanted: int) -> tuple[int, ...]:
 
 
 def _slice(torch: Any, q: Any, k: Any, v: Any, dout: Any, causal: bool, scale: float) -> dict[str, Any]:
-    """The outputs of one key head, each (heads, length, HS): q and dout (heads, T, HS), k and v (T_kv, HS)."""
+    """The outputs of one key head, each (heads, length, columns), from q (heads, T, HS) and dout (heads, T, HS_v),
+    k (T_kv, HS) and v (T_kv, HS_v)."""
     (heads, T, _), T_kv = q.shape, k.shape[0]
     rows = max(1, _SCORES // (heads * T_kv))
-    out, dq, dk, dv = torch.zeros_like(q), torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    out = q.new_zeros((heads, T, v.shape[1]))
     keys = torch.arange(T_kv, device=q.device)
     for first in range(0, T, rows):
         part = slice(first, min(T, first + rows))

@@ -12,7 +12,7 @@ from autotune.bench.torch_timing import Tensors, quiet
 from autotune.core.problem import Problem
 
 Attend = Callable[[Any, Any, Any], Any]
-"""From q (B, NH, T, HS), k and v (B, NH_kv, T_kv, HS) to out (B, NH, T, HS)."""
+"""From q (B, NH, T, HS), k (B, NH_kv, T_kv, HS) and v (B, NH_kv, T_kv, HS_v) to out (B, NH, T, HS_v)."""
 
 
 class TorchPeer(Contender):

@@ -25,7 +25,7 @@ _SLEEP_CYCLES = 1_000_000  # half a millisecond: the host queues the whole call 
 class Tensors:
     """A problem's inputs, standard normal, shape (B, NH, T, HS), in memory as the problem's layout says.
 
-    `dout` is None for a forward problem.
+    `v` and `dout` have HS_v columns; `dout` is None for a forward problem.
     """
 
     q: Any
@@ -38,13 +38,15 @@ class Tensors:
         """New ones."""
         torch.manual_seed(seed)
         query, key = ("NH", "T"), ("NH_kv", "T_kv")
-        q, k, v = (attention_tensor(torch, problem, *names, device) for names in (query, key, key))
-        return cls(q, k, v, attention_tensor(torch, problem, *query, device) if problem.op == "backward" else None)
+        sizes = ((*query, "HS"), (*key, "HS"), (*key, "HS_v"))
+        q, k, v = (attention_tensor(torch, problem, *names, device) for names in sizes)
+        backward = problem.op == "backward"
+        return cls(q, k, v, attention_tensor(torch, problem, *query, "HS_v", device) if backward else None)
 
 
-def attention_tensor(torch: Any, problem: Problem, heads: str, length: str, device: str = "cuda") -> Any:
-    """Standard normal, shape (B, `heads`, `length`, HS) by the problem's fields, in memory as its layout says."""
-    shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer("HS"))
+def attention_tensor(torch: Any, problem: Problem, heads: str, length: str, size: str, device: str = "cuda") -> Any:
+    """Standard normal, shape (B, `heads`, `length`, `size`) by the problem's fields, in memory as its layout says."""
+    shape = (problem.integer("B"), problem.integer(length), problem.integer(heads), problem.integer(size))
     tensor = torch.randn(shape, dtype=torch_dtype(torch, problem.dtype), device=device).transpose(1, 2)
     return tensor.contiguous() if problem["layout"] == "bhtd" else tensor
 

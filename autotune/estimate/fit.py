@@ -5,7 +5,7 @@ and dtypes, and the families' starts. Nothing is compiled for that: what is know
 measured, and what its launches are there and here. With
 
 - *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
-  their width (which a family calls HS_TILE), as the family executes them;
+  their width (which a family calls HS_TILE, that of V and out HS_V_TILE), as the family executes them;
 - *balance*: blocks over what the SMs hold when the busiest of them is done;
 - *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory and threads have room for;
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
@@ -57,6 +57,7 @@ of 4.8 TB/s for some 0.9 µs."""
 
 _UNHIDDEN = 0.1  # of the shorter of computing and moving bytes, which the longer does not quite hide
 _ANOTHER_SIZE_AWAY = 1.0  # octaves that a time for another head size or mask counts as further away, as a family's rate
+_TILES = {"HS": "HS_TILE", "HS_v": "HS_V_TILE"}  # how families call the widths that heads are computed with
 _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shared memory
 
 
@@ -205,9 +206,8 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         op, config = get_op(problem.op), candidate.config
         names = Space(template, problem, spec).namespace(config)
         plan = make_plan(template, op, problem, names)
-        flops = template.executed_flops(op.tiled_flops(problem, config), problem)
-        if "HS" in names and "HS_TILE" in names:
-            flops *= names["HS_TILE"] / names["HS"]
+        tiles = {size: names[tile] for size, tile in _TILES.items() if size in names and tile in names}
+        flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
         load = _load(plan, names.get("WORKS"), spec)

@@ -97,6 +97,9 @@ class Template:
         """
         if problem.op != self.op:
             return f"it computes {self.op}, not {problem.op}"
+        for name, source in problem.implied:
+            if problem.says(name) and name not in self.text:
+                return f"it needs {name} == {source}: it computes both alike"
         with self.named_errors():
             for supported in self.front.supports:
                 if not supported.expr({**problem.fields, "device": spec}):

@@ -30,11 +30,12 @@ def ready(q: Any, k: Any, v: Any, causal: bool, scale: float) -> TorchCall | Non
 
 
 def forward(q: Any, k: Any, v: Any, causal: bool, scale: float, call: TorchCall | None = None) -> tuple[Any, Any]:
-    """`out` like `q`, and the natural log-sum-exp of every row, (B, NH, T) in float32.
+    """`out` (B, NH, T, HS_v) like `q`, and the natural log-sum-exp of every row, (B, NH, T) in float32.
 
     Args:
         q: (B, NH, T, HS).
-        k: (B, NH_kv, T_kv, HS), as is `v`.
+        k: (B, NH_kv, T_kv, HS).
+        v: (B, NH_kv, T_kv, HS_v).
         causal: query i sees keys up to i + T_kv - T.
         scale: of the scores, above 0.
         call: what `ready` gives, where that is known.
@@ -47,13 +48,13 @@ def forward(q: Any, k: Any, v: Any, causal: bool, scale: float, call: TorchCall 
     known = call or ready(q, k, v, causal, scale)
     if known is None:
         require(q, k, v, scale)
-    out = torch.empty_like(q)
+    out = empty_out(q, v)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if known is not None and _queued(known, q, k, v, out, lse):
         return out, lse
     if out.numel() == 0 or k.numel() == 0:
         return out.zero_(), lse.fill_(-math.inf)
-    _run("forward", causal, q, k, scale, {"q": q, "k": k, "v": v}, {"out": out, "lse": lse})
+    _run("forward", causal, scale, {"q": q, "k": k, "v": v}, {"out": out, "lse": lse})
     return out, lse
 
 
@@ -70,13 +71,23 @@ def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool
     if dq.numel() == 0 or dk.numel() == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
     given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout}
-    _run("backward", causal, q, k, scale, given, {"dq": dq, "dk": dk, "dv": dv})
+    _run("backward", causal, scale, given, {"dq": dq, "dk": dk, "dv": dv})
     return dq, dk, dv
+
+
+def empty_out(q: Any, v: Any) -> Any:
+    """New, for results of these tensors: where heads of V are others than those of Q, its rows lie as Q's do."""
+    (B, NH, T, HS), HS_v = q.shape, v.shape[3]
+    if HS_v == HS:
+        return torch.empty_like(q)
+    if q.stride(2) < q.stride(1):
+        return torch.empty((B, NH, T, HS_v), dtype=q.dtype, device=q.device)
+    return torch.empty((B, T, NH, HS_v), dtype=q.dtype, device=q.device).transpose(1, 2)
 
 
 def require(q: Any, k: Any, v: Any, scale: float) -> None:
     """Raise UsageError for tensors that do not go together."""
-    if q.dim() == 4 and k.dim() == 4 and k.shape == v.shape and q.dtype == k.dtype == v.dtype:
+    if q.dim() == 4 and k.dim() == 4 and v.dim() == 4 and k.shape[:3] == v.shape[:3] and q.dtype == k.dtype == v.dtype:
         (B, NH, _, HS), (B_kv, NH_kv, _, HS_kv) = q.shape, k.shape
         if B_kv == B and HS_kv == HS and NH % max(1, NH_kv) == 0 and q.device == k.device == v.device and scale > 0:
             if q.dtype in NAMES:
@@ -86,23 +97,23 @@ def require(q: Any, k: Any, v: Any, scale: float) -> None:
         f"{name} {tuple(t.shape)} {t.dtype} on {t.device}" for name, t in zip("qkv", (q, k, v), strict=True)
     )
     raise UsageError(
-        f"attention takes q (B, NH, T, HS), k and v (B, NH_kv, T_kv, HS) of one dtype on one device, NH divisible by "
-        f"NH_kv, and a scale above 0; got {said}, scale={scale}"
+        f"attention takes q (B, NH, T, HS), k (B, NH_kv, T_kv, HS) and v (B, NH_kv, T_kv, HS_v) of one dtype on one "
+        f"device, NH divisible by NH_kv, and a scale above 0; got {said}, scale={scale}"
     )
 
 
-def kernel_for(op: str, causal: bool, q: Any, k: Any) -> Kernel:
-    """The kernel of an op for these tensors' element type, head size and device.
+def kernel_for(op: str, causal: bool, q: Any, k: Any, v: Any) -> Kernel:
+    """The kernel of an op for these tensors' element type, head sizes and device.
 
     The layout is the one whose winners ship: kernels take any strides.
     """
-    key = (op, causal, q.dtype, q.shape[3], q.get_device())
+    key = (op, causal, q.dtype, q.shape[3], v.shape[3], q.get_device())
     found = _KERNELS.get(key)
     if found is None:
         (B, NH, T, HS), (_, NH_kv, T_kv, _) = q.shape, k.shape
         found = _KERNELS[key] = kernel(
-            op, device=device_name(q.device), B=B, NH=NH, NH_kv=NH_kv, T=T, T_kv=T_kv, HS=HS, dtype=NAMES[q.dtype],
-            causal=causal,
+            op, device=device_name(q.device), B=B, NH=NH, NH_kv=NH_kv, T=T, T_kv=T_kv, HS=HS, HS_v=v.shape[3],
+            dtype=NAMES[q.dtype], causal=causal,
         )  # fmt: skip
     return found
 
@@ -113,12 +124,12 @@ def device_name(device: Any) -> str:
 
 
 @cache
-def why_infeasible(device: str, dtype: str, HS: int, gradients: bool) -> str | None:
+def why_infeasible(device: str, dtype: str, HS: int, HS_v: int, gradients: bool) -> str | None:
     """Why no family computes attention with these; None where one does, forward and, for gradients, backward."""
     try:
         for op in ("forward", "backward") if gradients else ("forward",):
             for causal in (False, True):
-                kernel(op, device=device, B=1, NH=1, T=128, HS=HS, dtype=dtype, causal=causal)
+                kernel(op, device=device, B=1, NH=1, T=128, HS=HS, HS_v=HS_v, dtype=dtype, causal=causal)
     except NoFeasibleConfiguration as error:
         return str(error)
     except AutotuneError as error:
@@ -143,11 +154,11 @@ def _queued(known: TorchCall, *tensors: Any) -> bool:
     return True
 
 
-def _run(op: str, causal: bool, q: Any, k: Any, scale: float, given: dict[str, Any], made: dict[str, Any]) -> None:
+def _run(op: str, causal: bool, scale: float, given: dict[str, Any], made: dict[str, Any]) -> None:
     kind = _kind(causal, scale, *given.values())
     apart = [name for name, tensor in given.items() if name != "lse" and tensor.stride(3) != 1]
     given |= {name: given[name].contiguous() for name in apart}
-    called = kernel_for(op, causal, q, k)
+    called = kernel_for(op, causal, given["q"], given["k"], given["v"])
     try:
         called(**given, **made, scale=scale)
         known = None if apart else called.ready({**given, **made, "scale": scale})

@@ -21,12 +21,13 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
 
     Args:
         q: (B, NH, T, HS), fp16, bf16 or fp32; any strides.
-        k: (B, NH_kv, T_kv, HS), NH divisible by NH_kv; as is `v`.
+        k: (B, NH_kv, T_kv, HS), NH divisible by NH_kv.
+        v: (B, NH_kv, T_kv, HS_v).
         causal: query i sees keys up to i + T_kv - T: the last query sees all of them.
         scale: by default 1/sqrt(HS); above 0.
 
     Returns:
-        (B, NH, T, HS), laid out in memory as `q` is. Rows that see no key are 0.
+        (B, NH, T, HS_v), laid out in memory as `q` is. Rows that see no key are 0.
 
     Raises:
         UsageError: tensors that do not go together, or a scale that is not positive.
@@ -148,8 +149,8 @@ def _backward_kernel(
     return kernels.backward(dout, q, k, v, out, lse, causal, scale)
 
 
-def _forward_shapes(q: Any, *_: Any) -> tuple[Any, Any]:
-    return torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+def _forward_shapes(q: Any, k: Any, v: Any, *_: Any) -> tuple[Any, Any]:  # noqa: ARG001
+    return kernels.empty_out(q, v), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def _backward_shapes(dout: Any, q: Any, k: Any, v: Any, *_: Any) -> tuple[Any, Any, Any]:  # noqa: ARG001

@@ -39,8 +39,8 @@ def scaled_dot_product_attention(
     `is_causal` aligns the mask top-left, as PyTorch does: query i sees keys 0 to i. Masks that PyTorch makes as
     `torch.nn.attention.bias.causal_lower_right` and `causal_upper_left` are computed without being made.
 
-    Where kernels do not compute what is asked (other masks, dropout, values of another size than keys, …) PyTorch
-    does, and the reason is logged once, by the logger `autotune.torch`.
+    Where kernels do not compute what is asked (other masks, dropout, elements of float64, …) PyTorch does, and the
+    reason is logged once, by the logger `autotune.torch`.
     """
     kind = None
     if attn_mask is None and not dropout_p and not torch.compiler.is_compiling():
@@ -133,8 +133,8 @@ def _why_not_tensors(query: Any, key: Any, value: Any, enable_gqa: bool) -> str 
 def _why_not_shapes(query: Any, key: Any, value: Any, enable_gqa: bool) -> str | None:
     if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
         return f"tensors have {query.dim()}, {key.dim()} and {value.dim()} dimensions, not 4 or 3"
-    if key.shape != value.shape or query.shape[0] != key.shape[0] or head_size(query) != key.shape[-1]:
-        return "query, key and value differ in batch or head size, or key and value in length"
+    if key.shape[:-1] != value.shape[:-1] or query.shape[0] != key.shape[0] or head_size(query) != key.shape[-1]:
+        return "query and key differ in batch or head size, or key and value in batch, heads or length"
     if query.dim() == 4 and query.shape[1] != key.shape[1] and not (enable_gqa and query.shape[1] % key.shape[1] == 0):
         return "query and key differ in heads"
     return None
@@ -151,12 +151,13 @@ def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
     dtype = dtypes[0]
     if dtype not in kernels.NAMES or any(other != dtype for other in dtypes):
         return f"element types are {', '.join(dict.fromkeys(map(str, dtypes)))}"
-    if query.numel() == 0 or key.numel() == 0:
+    if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
         return "a tensor is empty"
     gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
-    reason: str | None = _why_infeasible(kernels.device_name(device), kernels.NAMES[dtype], head_size(query), gradients)
+    sizes = head_size(query), head_size(value)
+    reason: str | None = _why_infeasible(kernels.device_name(device), kernels.NAMES[dtype], *sizes, gradients)
     return reason
 
 
@@ -191,9 +192,9 @@ def say_once(reason: str) -> None:
             logger.warning("PyTorch's attention is used, not a tuned kernel: %s (said once)", reason)
 
 
-def _ask(device: str, dtype: str, HS: int, gradients: bool) -> str | None:
+def _ask(device: str, dtype: str, HS: int, HS_v: int, gradients: bool) -> str | None:
     """Asked while a graph is made, not traced into it."""
-    return kernels.why_infeasible(device, dtype, HS, gradients)
+    return kernels.why_infeasible(device, dtype, HS, HS_v, gradients)
 
 
 _why_infeasible: Any = torch.compiler.assume_constant_result(_ask)

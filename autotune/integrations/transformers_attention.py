@@ -54,7 +54,8 @@ def attention_forward(
     Args:
         module: the layer; its `is_causal` counts where the argument is not given.
         query: (B, NH, T, HS).
-        key: (B, NH_kv, T_kv, HS), as is `value`.
+        key: (B, NH_kv, T_kv, HS).
+        value: (B, NH_kv, T_kv, HS_v).
         attention_mask: (B, 1 or NH, T, T_kv), or None where nothing but causality hides keys.
         dropout: of the weights.
         scaling: of the scores; None: 1/sqrt(HS).
@@ -62,7 +63,7 @@ def attention_forward(
         options: of other kinds of attention. Those that this one would have to compute are refused.
 
     Returns:
-        (B, T, NH, HS), and no weights.
+        (B, T, NH, HS_v), and no weights.
 
     Raises:
         UsageError: capped scores, attention sinks, sparse or paged attention.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from autotune.core.errors import NoFeasibleConfiguration
+from autotune.core.errors import NoFeasibleConfiguration, ProblemError
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Value
@@ -135,9 +135,12 @@ def ladder_problem(ladder: Ladder, given: dict[str, Value], emulated: bool) -> P
     """The problem to climb: the published one, on the emulator a small one, with the fields given.
 
     Raises:
-        ProblemError: fields that make no problem.
+        ProblemError: fields that make no problem, or values of another head size than keys.
     """
-    return get_op(ladder.op).problem(**{**ladder.fields, **(SMALL if emulated else {}), **given})
+    problem = get_op(ladder.op).problem(**{**ladder.fields, **(SMALL if emulated else {}), **given})
+    if problem["HS_v"] != problem["HS"]:
+        raise ProblemError(f"HS_v={problem['HS_v']} with HS={problem['HS']}: a ladder has one head size; give HS alone")
+    return problem
 
 
 def default_options(trials: int | None, seed: int, jobs: int | None, emulated: bool, hurried: bool = False) -> Options:

@@ -2,7 +2,8 @@
 
 Logical shapes are always (B, NH, T, HS); `layout` says how that lies in memory:
 `bthd` (B,T,NH,HS), `bhtd` (B,NH,T,HS), `packed` (B,T,NH+2·NH_kv,HS) with Q, K and V in one buffer,
-which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection.
+which for NH_kv = NH is the (B,T,3,NH,HS) of a fused projection. V, out and their gradients have HS_v columns in place
+of HS; a packed row then has (NH+NH_kv)·HS + NH_kv·HS_v elements.
 """
 
 import math
@@ -30,10 +31,14 @@ FIELDS = (
     Field("T", "int", 1024, help="query length", maximum=LONGEST),
     Field("T_kv", "int", default_from="T", help="key length; default T", maximum=LONGEST),
     Field("HS", "int", 64, help="head size", maximum=4096),
+    Field("HS_v", "int", default_from="HS", help="head size of V and out; default HS", maximum=4096, implied=True),
     Field("dtype", "choice", "fp16", choices=OPERAND_DTYPES, help="element type"),
     Field("causal", "bool", True, help="mask keys after the query: query i sees keys up to i + T_kv - T"),
     Field("layout", "choice", "bthd", choices=LAYOUTS, help="order of dimensions in memory"),
 )
+
+_OF_VALUES = frozenset({"v", "dv", "out", "dout"})
+"""Tensors whose heads have HS_v columns."""
 
 _EMULATED_FLOPS = 1.5e9
 """What the emulator executes in about a second."""
@@ -50,7 +55,7 @@ class Attention(Op):
     """What `forward` and `backward` share."""
 
     fields = FIELDS
-    exact_fields = ("HS", "dtype", "causal", "layout")
+    exact_fields = ("HS", "HS_v", "dtype", "causal", "layout")
     has_hard_inputs = True
     positive = ("scale",)
 
@@ -148,20 +153,19 @@ class Attention(Op):
 
 def _qkv(problem: Problem, role: Role, prefix: str = "") -> tuple[TensorSpec, ...]:
     """Q, K and V (or their gradients) as the layout places them."""
-    NH, NH_kv, HS = (problem.integer(name) for name in ("NH", "NH_kv", "HS"))
+    NH, NH_kv, HS, HS_v = (problem.integer(name) for name in ("NH", "NH_kv", "HS", "HS_v"))
     if problem["layout"] != "packed":
         return tuple(_tensor(problem, prefix + name, name == "q", role) for name in ("q", "k", "v"))
-    B, T, dtype, row = problem.integer("B"), problem.integer("T"), problem.dtype, (NH + 2 * NH_kv) * HS
-    strides = (T * row, HS, row, 1)
-    places = (("q", NH, 0), ("k", NH_kv, NH * HS), ("v", NH_kv, (NH + NH_kv) * HS))
+    B, T, dtype, row = problem.integer("B"), problem.integer("T"), problem.dtype, (NH + NH_kv) * HS + NH_kv * HS_v
+    places = (("q", NH, HS, 0), ("k", NH_kv, HS, NH * HS), ("v", NH_kv, HS_v, (NH + NH_kv) * HS))
     return tuple(
-        TensorSpec(prefix + name, (B, heads, T, HS), strides, dtype, role, f"{prefix}qkv", offset)
-        for name, heads, offset in places
+        TensorSpec(prefix + name, (B, heads, T, size), (T * row, size, row, 1), dtype, role, f"{prefix}qkv", offset)
+        for name, heads, size, offset in places
     )
 
 
 def _tensor(problem: Problem, name: str, query_side: bool, role: Role) -> TensorSpec:
-    B, HS = problem.integer("B"), problem.integer("HS")
+    B, HS = problem.integer("B"), problem.integer("HS_v" if name in _OF_VALUES else "HS")
     heads, length = (problem.integer(n) for n in (("NH", "T") if query_side else ("NH_kv", "T_kv")))
     by_head = (heads * length * HS, length * HS, HS, 1)
     by_row = (length * heads * HS, HS, heads * HS, 1)
@@ -219,7 +223,7 @@ class Forward(Attention):
 
     def flops(self, problem: Problem) -> float:
         """Two matrix products."""
-        return 4.0 * self._pairs(problem) * problem.integer("HS")
+        return 2.0 * self._pairs(problem) * (problem.integer("HS") + problem.integer("HS_v"))
 
 
 class Backward(Attention):
@@ -290,5 +294,5 @@ class Backward(Attention):
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
 
     def flops(self, problem: Problem) -> float:
-        """2.5 times forward: five matrix products."""
-        return 10.0 * self._pairs(problem) * problem.integer("HS")
+        """Five matrix products: S, dQ and dK over HS, dP and dV over HS_v; 2.5 times forward where these are equal."""
+        return 2.0 * self._pairs(problem) * (3 * problem.integer("HS") + 2 * problem.integer("HS_v"))

@@ -1,7 +1,8 @@
 """Attention in NumPy: the float64 reference, and the same formulas with a kernel's rounding.
 
-Arrays have shape (B, NH, T, HS), keys and values (B, NH_kv, T_kv, HS). Forward: S = scale·QKᵀ, P = softmax(S),
-O = PV. Backward (Dao et al., FlashAttention, appendix B): P = exp(S - LSE), dV = PᵀdO, dP = dOVᵀ,
+Arrays have shape (B, NH, T, HS), keys (B, NH_kv, T_kv, HS); values, out and its gradient have HS_v columns.
+Forward: S = scale·QKᵀ, P = softmax(S), O = PV.
+Backward (Dao et al., FlashAttention, appendix B): P = exp(S - LSE), dV = PᵀdO, dP = dOVᵀ,
 D = rowsum(dO∘O), dS = P∘(dP - D), dQ = scale·dS·K, dK = scale·dSᵀ·Q. Rows without a key give 0 and LSE = -inf.
 Sums go over visible pairs: what a query does not see does not change it, even if it is NaN or infinite.
 """
@@ -29,7 +30,7 @@ _PRODUCTS: Mapping[str, Product] = {FULL: np.matmul, "tf32x3": multiply_tf32x3}
 def forward(
     inputs: Arrays, causal: bool, scale: float, low_precision: str | None = None, arithmetic: str = FULL
 ) -> Arrays:
-    """`out` (B, NH, T, HS) and `lse` (B, NH, T) as float64 values.
+    """`out` (B, NH, T, HS_v) and `lse` (B, NH, T) as float64 values.
 
     With `low_precision` sums are float32, and P and out are rounded to that dtype; `arithmetic` says how products are
     computed then (`autotune.core.arithmetic`).
@@ -39,7 +40,7 @@ def forward(
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
     q, k, v = (inputs[name] for name in ("q", "k", "v"))
-    out, lse = np.zeros(q.shape), np.full(q.shape[:3], -np.inf)
+    out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.full(q.shape[:3], -np.inf)
 
     def one_head(place: tuple[int, int, int]) -> None:
         b, h, kv = place
@@ -82,7 +83,7 @@ def _softmax_times(
 def backward(
     inputs: Arrays, causal: bool, scale: float, low_precision: str | None = None, arithmetic: str = FULL
 ) -> Arrays:
-    """`dq` (B, NH, T, HS), `dk` and `dv` (B, NH_kv, T_kv, HS) as float64 values.
+    """`dq` (B, NH, T, HS), `dk` (B, NH_kv, T_kv, HS) and `dv` (B, NH_kv, T_kv, HS_v) as float64 values.
 
     With `low_precision` sums are float32, and P, dS and the results are rounded to that dtype; `arithmetic` as in
     `forward`.
@@ -91,12 +92,12 @@ def backward(
         return heads_apart(backward(heads_together(inputs), causal, scale, low_precision, arithmetic), inputs)
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
-    q, k = inputs["q"], inputs["k"]
+    q, k, v = inputs["q"], inputs["k"], inputs["v"]
     with np.errstate(invalid="ignore"):
         delta = (inputs["dout"].astype(compute) * inputs["out"].astype(compute)).sum(axis=-1)
-    grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(k.shape, compute)}
+    grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(v.shape, compute)}
     for b, h, kv in heads(q, k):
-        keys, values = k[b, kv].astype(compute), inputs["v"][b, kv].astype(compute)
+        keys, values = k[b, kv].astype(compute), v[b, kv].astype(compute)
         for rows, seen in row_blocks(q.shape[2], k.shape[2], causal):
             queries, dout = q[b, h, rows].astype(compute), inputs["dout"][b, h, rows].astype(compute)
             with np.errstate(invalid="ignore"):

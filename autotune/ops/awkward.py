@@ -18,6 +18,7 @@ _LENGTHS = ((1, 70), (113, 203), (799, 3), (239, 1), (203, 113), (65, 65), (257,
 
 _NO_LENGTHS: Mapping[str, int] = MappingProxyType({})
 SIZES = (64, 128, 32, 96, 40, 256)
+_VALUE_SIZES = ((192, 128), (40, 96), (128, 64))  # of queries and keys, and of values
 
 
 def _attention() -> Iterator[Fields]:
@@ -34,6 +35,10 @@ def _attention() -> Iterator[Fields]:
                 "HS": SIZES[(i + 2 * causal) % len(SIZES)],
             }
             yield {**heads, **kind, "T": T, "T_kv": T_kv, "causal": causal}
+    for i, (HS, HS_v) in enumerate(_VALUE_SIZES):
+        heads = {"B": 1, "NH": 2, "NH_kv": 1 + i % 2}
+        kind = {"dtype": OPERAND_DTYPES[i % 3], "layout": layouts[i % 3], "HS": HS, "HS_v": HS_v}
+        yield {**heads, **kind, "T": 65, "T_kv": 65 if i % 3 == 2 else 113, "causal": i % 2 == 0}
 
 
 def _products() -> Iterator[Fields]:

@@ -67,7 +67,7 @@ def sharpen_rows(scores: NDArray[Any], scale: float, seed: int) -> NDArray[Any]:
 
 
 def _change(piece: Arrays, kind: str, random: np.random.Generator) -> None:
-    """In place: q and dout (group, T, HS), k and v (T_kv, HS)."""
+    """In place: q and dout (group, T, HS), k and v (T_kv, HS), dout and v of HS_v columns."""
     q, k, v = piece["q"], piece["k"], piece["v"]
     T_kv, HS = k.shape
     if kind in ("growing", "late"):

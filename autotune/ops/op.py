@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Union
 
@@ -35,6 +36,7 @@ class Field:
 
     Attributes:
         default_from: another field whose value is the default (NH_kv takes NH's).
+        implied: a problem says it only where it is another value than that default (`Problem.implied`).
         help: what it is, in lower case; of the command line's option too.
         has_option: whether the command line has `--name`; not where that means something else there (`--set` does).
     """
@@ -48,6 +50,7 @@ class Field:
     maximum: int = 2**31 - 1
     help: str = ""
     has_option: bool = True
+    implied: bool = False
 
     @property
     def option(self) -> str:
@@ -142,9 +145,14 @@ class Op(ABC):
         values: dict[str, Value] = {}
         for field in self.fields:
             values[field.name] = field.parse(self.name, self._value(field, given, values))
-        problem = Problem(self.name, tuple(values.items()))
+        problem = Problem.of(self.name, values, self.implied)
         self.check(problem)
         return problem
+
+    @cached_property
+    def implied(self) -> tuple[tuple[str, str], ...]:
+        """Fields that a problem need not say, each with the one whose value they then have."""
+        return tuple((f.name, f.default_from) for f in self.fields if f.implied and f.default_from is not None)
 
     def _value(self, field: Field, given: Mapping[str, Value], values: Mapping[str, Value]) -> Value:
         if field.name in given:
@@ -217,7 +225,7 @@ class Op(ABC):
 
     @abstractmethod
     def flops(self, problem: Problem) -> float:
-        """Floating-point operations by the field's convention (attention: 4·B·NH·T·T_kv·HS, halved if causal)."""
+        """Floating-point operations by the field's convention (attention: 2·B·NH·T·T_kv·(HS+HS_v), causal half)."""
 
     def tiled_flops(self, problem: Problem, config: Config) -> float:  # noqa: ARG002 - most ops know no tiles
         """`flops` when lengths are rounded up to the tiles of a configuration, as far as its parameters tell."""

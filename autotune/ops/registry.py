@@ -1,7 +1,10 @@
 """The ops the engine can tune, by name."""
 
+from collections.abc import Mapping
+
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
+from autotune.core.values import Value
 from autotune.ops.attention import Backward, Forward
 from autotune.ops.matmul import Matmul
 from autotune.ops.op import Op
@@ -33,6 +36,11 @@ def get_op(name: str) -> Op:
 def op_names() -> tuple[str, ...]:
     """Names of the registered ops."""
     return tuple(_OPS)
+
+
+def stored_problem(op: str, fields: Mapping[str, Value]) -> Problem:
+    """The problem with these fields as a database keeps them; the op need not be known."""
+    return Problem.of(op, fields, _OPS[op].implied if op in _OPS else ())
 
 
 def problem_of(key: str) -> Problem:

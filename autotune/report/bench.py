@@ -225,12 +225,12 @@ def _is_plotted(entry: Entry) -> bool:
 def _varying(rows: Sequence[Row]) -> list[str]:
     """The fields in which the problems differ; one that always equals another is left out."""
     names = differing([row.problem.fields for row in rows])
-    return [name for name in names if not (name in {"T_kv", "NH_kv"} and _follows(rows, name))]
+    return [name for name in names if not (name in {"T_kv", "NH_kv", "HS_v"} and _follows(rows, name))]
 
 
 def _follows(rows: Sequence[Row], name: str) -> bool:
-    """Whether a field of keys has the queries' value everywhere."""
-    query = name.removesuffix("_kv")
+    """Whether a field of keys or values has the queries' value everywhere."""
+    query = name.rpartition("_")[0]
     return query != name and all(row.problem[name] == row.problem[query] for row in rows)
 
 

@@ -15,6 +15,7 @@ from autotune.core.problem import Problem
 from autotune.gpus.cap import Cap
 from autotune.gpus.identity import DeviceName, gpu_of_record, parse_device
 from autotune.gpus.spec import DeviceSpec
+from autotune.ops.registry import stored_problem
 from autotune.store.json_lines import Line
 from autotune.store.plain import loads
 from autotune.store.reader import Reader, Row
@@ -150,7 +151,7 @@ class Winners:
         values: dict[str, Any] = {f"word{i}": f"% {_escaped(word)} %" for i, word in enumerate(words)}
         clauses = [f" AND (' ' || p.key || ' ') LIKE :{name} ESCAPE '!'" for name in values]
         rows = self._reader.rows(_NEIGHBOURS + "".join(clauses), {"op": problem.op, "capability": capability, **values})
-        mine = problem.fields
+        mine = dict(problem.values)
         lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
         for device, kind, number, text in rows:
             if parse_device(device).cap:
@@ -232,7 +233,7 @@ def _entry(row: Row) -> Entry:
     if not is_time(ms):
         raise unsound(number, f"ms={ms!r} is no time that a kernel can take")
     with readable(number):
-        problem = Problem(op, tuple(loads(fields).items()))
+        problem = stored_problem(op, loads(fields))
         candidate = make_candidate(template, template_hash, loads(config))
     return Entry("own", device, kind, ms, problem, candidate, source_hash, driver, compiler, number, energy_mj)
 
@@ -249,11 +250,11 @@ def _shipped(capability: int) -> Mapping[str, tuple[Entry, ...]]:
 
 def _theirs(problem: Problem, exact: Sequence[str], capability: int, families: Collection[str]) -> Iterator[Neighbour]:
     """Shipped neighbours."""
-    mine = problem.fields
+    mine = dict(problem.values)
     lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
     for entries in _shipped(capability).values():
         for entry in _fastest(entries, families):
-            fields = entry.problem.fields
+            fields = dict(entry.problem.values)
             if entry.problem.op == problem.op and _agrees(fields, mine, exact):
                 yield Neighbour(entry.gpu, entry.kind, _place(fields, lengths), None, entry)
 
@@ -288,7 +289,8 @@ def _place(fields: Mapping[str, Any], lengths: Sequence[str]) -> tuple[float, ..
 
 
 def _agrees(found: Mapping[str, Any], asked: Mapping[str, Any], exact: Sequence[str]) -> bool:
-    return found.keys() == asked.keys() and all(found[name] == asked[name] for name in exact)
+    """Of what two problems say: a field that neither says is implied by one that both say."""
+    return found.keys() == asked.keys() and all(found[name] == asked[name] for name in exact if name in asked)
 
 
 def _escaped(word: str) -> str:

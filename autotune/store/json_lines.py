@@ -224,7 +224,7 @@ def _problem(data: Mapping[str, Any]) -> Problem:
     if op not in op_names():
         return Problem(op, tuple(fields.items()))
     known = get_op(op)
-    missing = [field.name for field in known.fields if field.name not in fields]
+    missing = [field.name for field in known.fields if field.name not in fields and not field.implied]
     if missing:
         raise LineError(f"the problem lacks {', '.join(missing)}")
     return known.problem(**fields)

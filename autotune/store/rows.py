@@ -12,6 +12,7 @@ from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity, parse_device
 from autotune.gpus.spec import DeviceSpec
+from autotune.ops.registry import stored_problem
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
 from autotune.store.soundness import fault, readable, unsound, unsound_winner
 from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
@@ -48,7 +49,7 @@ def problem_row(session: Session, problem: Problem) -> ProblemRow:
     """The problem's row, made when missing."""
     row = session.scalars(select(ProblemRow).where(ProblemRow.key == problem.key)).one_or_none()
     if row is None:
-        row = ProblemRow(key=problem.key, op=problem.op, fields=problem.fields)
+        row = ProblemRow(key=problem.key, op=problem.op, fields=dict(problem.values))
         session.add(row)
         session.flush()
     return row
@@ -80,7 +81,7 @@ def to_identity(row: Device) -> DeviceIdentity:
 
 def to_problem(row: ProblemRow) -> Problem:
     """A row's problem."""
-    return Problem(row.op, tuple(row.fields.items()))
+    return stored_problem(row.op, row.fields)
 
 
 def to_candidate(row: CandidateRow) -> Candidate:

@@ -21,7 +21,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fp16": {**SMALL, "dtype": "fp16"},
     "bf16, packed": {**SMALL, "dtype": "bf16", "layout": "packed"},
     "rows without keys, grouped heads": {**SMALL, "NH_kv": 1, "T": 70, "T_kv": 33, "dtype": "fp32", "layout": "bhtd"},
-    "all keys": {**SMALL, "T_kv": 40, "causal": False},
+    "all keys, wider values": {**SMALL, "T_kv": 40, "causal": False, "HS_v": 48},
 }
 OUTPUTS = {"forward": ("out", "lse"), "backward": ("out", "lse", "dq", "dk", "dv")}
 

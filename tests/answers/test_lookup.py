@@ -30,7 +30,7 @@ from autotune.ops.registry import get_op
 from autotune.store import Store, entries
 from autotune.store.json_lines import Line
 from tests.answers.lookup_records import A100, FORWARD, line, made
-from tests.small_templates import MakeTemplate
+from tests.small_templates import BODY, MakeTemplate
 from tests.store.store_records import CPU_H200, H100, H200, SOURCE, ok
 
 
@@ -307,11 +307,25 @@ def test_one_shipped_family_alone(store: Store, make_template: MakeTemplate, mon
         autotune.best(template="third")
 
 
+def test_values_of_another_size_are_near_problems_of_one_size(
+    store: Store, make_template: MakeTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a family that knows them; a winner of one is no exact winner of the other."""
+    family = make_template(body=BODY + "// {{ HS_v }}\n")
+    monkeypatch.setattr(template, "builtin_templates", lambda op: (family,) if op == "forward" else ())
+    store.record(H200, FORWARD.replace(HS=128), made(family, 64), SOURCE, ok(1.5))
+    found = autotune.best("forward", HS=128, HS_v=64)
+    assert (found.answer, found.config["BLOCK_M"], found.found) == ("nearest", 64, FORWARD.replace(HS=128))
+    store.record(H200, FORWARD.replace(HS=128, HS_v=64), made(family, 32), SOURCE, ok(1.2))
+    assert autotune.best("forward", HS=128, HS_v=64).answer == "exact"
+    assert autotune.best("forward", HS=128).config["BLOCK_M"] == 64
+
+
 def test_an_answer_as_json(store: Store, family: Template) -> None:
     number = store.record(H200, FORWARD, made(family, 64), SOURCE, ok(1.5))
     data = autotune.best("forward").to_json()
     assert data["answer"] == "exact"
-    assert data["problem"] == {"op": "forward", **FORWARD.fields}
+    assert data["problem"] == FORWARD.to_json() == {"op": "forward", **dict(FORWARD.values)}
     assert (data["measurement_id"], data["ms"], data["kind"]) == (number, 1.5, "measured")
     assert data["config"] == made(family, 64).config
     source = autotune.best("forward").source

@@ -17,7 +17,7 @@ from autotune.core.problem import Problem
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 from benchmarks import model_rounds, models
-from benchmarks.model_problems import ModelProblem, has_value_size, model_problems, shard
+from benchmarks.model_problems import ModelProblem, model_problems, shard
 from benchmarks.model_rounds import GpuRounds
 from benchmarks.model_table import doubts, summary, table
 from benchmarks.models import Campaign, chosen_problems, newest, requests_of, rows_in
@@ -52,11 +52,7 @@ def test_dimensions_are_those_published() -> None:
     flux = fields["FLUX.1-dev, 1024 pixels, forward"]
     assert (flux["NH"], flux["HS"], flux["T"]) == (24, 128, (1024 // 16) ** 2 + 512)
     deepseek = fields["DeepSeek-V3, backward"]
-    assert (deepseek["NH"], deepseek["HS"], deepseek.fields.get("HS_v", 192)) == (
-        128,
-        192,
-        128 if has_value_size() else 192,
-    )
+    assert (deepseek["NH"], deepseek["HS"], deepseek["HS_v"]) == (128, 192, 128)
 
 
 @dataclass

@@ -20,6 +20,13 @@ def test_front_matter_is_typed(make_template: MakeTemplate) -> None:
     assert [include.name for include in template.includes][-1] == "common/view.cuh"
 
 
+def test_a_family_that_does_not_name_a_field_is_not_asked_for_it(make_template: MakeTemplate) -> None:
+    asked = get_op("forward").problem(HS_v=32)
+    assert make_template().why_unsupported(asked, gpu("h200")) == "it needs HS_v == HS: it computes both alike"
+    assert make_template().why_unsupported(asked.replace(HS_v=64), gpu("h200")) is None
+    assert make_template(body="// {{ HS_v }}").why_unsupported(asked, gpu("h200")) is None
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

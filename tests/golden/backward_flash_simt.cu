@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=32 BLOCK_N=64 THREADS=128 M_TILE=4 N_TILE=8 UNROLL=8 SMEM_PAD=8 VEC=8 MIN_BLOCKS=3 PREFETCH=False SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix DQ_ACCUMULATE=atomic
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          9f5d9c6f74ba00f0
+// hash:          77d2abe23e934dc3
 
 #include "common/attention/add_to_row.cuh"
 #include "common/attention/exact.cuh"
@@ -20,6 +20,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;             // of V, O and their gradients
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;
 constexpr int MIN_BLOCKS = 3;       // a multiprocessor, asked of the register allocator
@@ -34,32 +35,37 @@ constexpr bool SKIP_MASKED = true;  // skip tiles without a visible pair, mask o
 constexpr int ROW_THREADS = 256;    // a block of the kernels that work row by row
 constexpr int ROW_LANES = 8;       // of them a row
 
-constexpr int PITCH = HS + SMEM_PAD;            // rows of Q, K, V and dO in shared memory
+constexpr int PITCH = HS + SMEM_PAD;            // rows of Q and K in shared memory
+constexpr int V_PITCH = HS_V + SMEM_PAD;        // rows of V and dO
 constexpr int SCORE_PITCH = BLOCK_N + SMEM_PAD;  // rows of P and dS in shared memory
 
 using QueryGrid = ThreadGrid<THREADS, BLOCK_M / M_TILE>;
 using KeyGrid = ThreadGrid<THREADS, BLOCK_N / N_TILE>;
 constexpr int S_COLS = BLOCK_N / QueryGrid::COLS;  // columns of S and dP a thread
 constexpr int DQ_COLS = HS / QueryGrid::COLS;      // columns of dQ a thread
-constexpr int DK_COLS = HS / KeyGrid::COLS;        // columns of dK and of dV a thread
+constexpr int DK_COLS = HS / KeyGrid::COLS;        // columns of dK a thread
+constexpr int DV_COLS = HS_V / KeyGrid::COLS;      // columns of dV a thread
 constexpr int DQ_WIDTH = float_width(DQ_COLS);     // neighbouring ones among them
-constexpr int DK_WIDTH = float_width(DK_COLS);
 
 /// acc += rows of `a` times rows of `b`, over the head: S = QKᵀ and dP = dO Vᵀ.
+template <int SIZE>
 __device__ __forceinline__ void multiply_over_head(float (&acc)[M_TILE][S_COLS], const float* a, const float* b)
 {
+    constexpr int ROW = SIZE + SMEM_PAD;
     const QueryGrid at;
-    multiply_nt<M_TILE, S_COLS, HS, QueryGrid::ROWS * PITCH, QueryGrid::COLS * PITCH, 4, UNROLL>(
-        acc, a + at.row * PITCH, b + at.col * PITCH);
+    multiply_nt<M_TILE, S_COLS, SIZE, QueryGrid::ROWS * ROW, QueryGrid::COLS * ROW, 4, UNROLL>(
+        acc, a + at.row * ROW, b + at.col * ROW);
 }
 
 /// acc += pairs transposed times rows, over the tile's queries: dV += PᵀdO and dK += dSᵀQ.
-__device__ __forceinline__ void multiply_over_queries(float (&acc)[N_TILE][DK_COLS], const float* pairs,
-                                                      const float* rows)
+template <int COLS>
+__device__ __forceinline__ void multiply_over_queries(float (&acc)[N_TILE][COLS], const float* pairs, const float* rows)
 {
+    constexpr int ROW = COLS * KeyGrid::COLS + SMEM_PAD;
+    constexpr int WIDTH = float_width(COLS);  // neighbouring columns among a thread's
     const KeyGrid at;
-    multiply_tn<N_TILE, DK_COLS, BLOCK_M, SCORE_PITCH, 4 * KeyGrid::ROWS, PITCH, DK_WIDTH * KeyGrid::COLS, DK_WIDTH,
-                UNROLL>(acc, pairs + 4 * at.row, rows + DK_WIDTH * at.col);
+    multiply_tn<N_TILE, COLS, BLOCK_M, SCORE_PITCH, 4 * KeyGrid::ROWS, ROW, WIDTH * KeyGrid::COLS, WIDTH, UNROLL>(
+        acc, pairs + 4 * at.row, rows + WIDTH * at.col);
 }
 
 /// acc += pairs times rows, over the tile's keys: dQ += dS K.
@@ -71,12 +77,12 @@ __device__ __forceinline__ void multiply_over_keys(float (&acc)[M_TILE][DQ_COLS]
 }
 
 /// Copies ROWS rows of matrix (b, h) from `row` on to shared memory; rows from `rows` on become 0.
-template <int ROWS>
+template <int ROWS, int SIZE>
 __device__ __forceinline__ void stage_rows(float* tile, const View<const element, 4>& tensor, int b, int h, int row,
                                            int rows, bool vectors)
 {
-    stage<ROWS, HS, PITCH, VEC, THREADS>(tile, matrix_of(tensor, b, h) + row * tensor.stride[2], tensor.stride[2],
-                                         tensor.stride[3], rows - row, vectors);
+    stage<ROWS, SIZE, SIZE + SMEM_PAD, VEC, THREADS>(tile, matrix_of(tensor, b, h) + row * tensor.stride[2],
+                                                     tensor.stride[2], tensor.stride[3], rows - row, vectors);
 }
 
 /// What the forward pass left of a row of scores, one row a thread.
@@ -152,22 +158,24 @@ __device__ __forceinline__ void write_pairs(float* tile, const float (&pairs)[M_
 }
 
 /// Rounds and writes the thread's part of dK or dV.
+template <int COLS>
 __device__ __forceinline__ void write_key_rows(const View<element, 4>& tensor, int b, int h, int key, int T_kv,
-                                               const float (&x)[N_TILE][DK_COLS])
+                                               const float (&x)[N_TILE][COLS])
 {
+    constexpr int WIDTH = float_width(COLS);
     const KeyGrid at;
-    const bool vectors = allows_vectors<DK_WIDTH>(tensor);
+    const bool vectors = allows_vectors<WIDTH>(tensor);
 #pragma unroll
     for (int i = 0; i < N_TILE; ++i) {
         const int row = key + 4 * (at.row + i / 4 * KeyGrid::ROWS) + i % 4;
         if (row >= T_kv) continue;
 #pragma unroll
-        for (int j = 0; j < DK_COLS; j += DK_WIDTH) {
-            float part[DK_WIDTH];
+        for (int j = 0; j < COLS; j += WIDTH) {
+            float part[WIDTH];
 #pragma unroll
-            for (int w = 0; w < DK_WIDTH; ++w) part[w] = x[i][j + w];
+            for (int w = 0; w < WIDTH; ++w) part[w] = x[i][j + w];
             store_row(matrix_of(tensor, b, h) + row * tensor.stride[2], tensor.stride[3],
-                      DK_WIDTH * at.col + j * KeyGrid::COLS, part, vectors);
+                      WIDTH * at.col + j * KeyGrid::COLS, part, vectors);
         }
     }
 }
@@ -206,7 +214,7 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, float* __rest
           int NH, int T)
 {
     const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, T);
-    const float sum = dot_of_rows<HS, VEC, ROW_LANES>(out, dout, place, place.t < T);
+    const float sum = dot_of_rows<HS_V, VEC, ROW_LANES>(out, dout, place, place.t < T);
     if (place.t >= T) return;
     if (threadIdx.x % ROW_LANES == 0) delta[place.number(NH, T)] = sum;
 }
@@ -222,9 +230,9 @@ key_gradients(View<const element, 4> q, View<const element, 4> k, View<const ele
     extern __shared__ __align__(16) unsigned char smem[];
     float* const k_tile = reinterpret_cast<float*>(smem);
     float* const v_tile = k_tile + BLOCK_N * PITCH;
-    float* const q_tile = v_tile + BLOCK_N * PITCH;
+    float* const q_tile = v_tile + BLOCK_N * V_PITCH;
     float* const dout_tile = q_tile + BLOCK_M * PITCH;
-    float* const p_tile = dout_tile + BLOCK_M * PITCH;
+    float* const p_tile = dout_tile + BLOCK_M * V_PITCH;
     float* const ds_tile = p_tile + BLOCK_M * SCORE_PITCH;
     float* const lse_tile = ds_tile + BLOCK_M * SCORE_PITCH;
     float* const delta_tile = lse_tile + BLOCK_M;
@@ -235,11 +243,11 @@ key_gradients(View<const element, 4> q, View<const element, 4> k, View<const ele
     const Scores<CAUSAL> scores(T, T_kv, scale);
     const View<float, 4> dq = contiguous(dq_accumulator, NH, T);
 
-    stage_rows<BLOCK_N>(k_tile, k, b, h_kv, key, T_kv, allows_vectors<VEC>(k));
-    stage_rows<BLOCK_N>(v_tile, v, b, h_kv, key, T_kv, allows_vectors<VEC>(v));
+    stage_rows<BLOCK_N, HS>(k_tile, k, b, h_kv, key, T_kv, allows_vectors<VEC>(k));
+    stage_rows<BLOCK_N, HS_V>(v_tile, v, b, h_kv, key, T_kv, allows_vectors<VEC>(v));
 
     float dk_rows[N_TILE][DK_COLS] = {};
-    float dv_rows[N_TILE][DK_COLS] = {};
+    float dv_rows[N_TILE][DV_COLS] = {};
 
     // A step is a tile of queries of one of the query heads that share the key head.
     const int query_begin = SKIP_MASKED ? scores.first_query(key) / BLOCK_M * BLOCK_M : 0;
@@ -255,18 +263,18 @@ key_gradients(View<const element, 4> q, View<const element, 4> k, View<const ele
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         __syncthreads();  // the tiles of the step before have been read
-        stage_rows<BLOCK_M>(q_tile, q, b, h, query, T, vectors_q);
-        stage_rows<BLOCK_M>(dout_tile, dout, b, h, query, T, vectors_dout);
+        stage_rows<BLOCK_M, HS>(q_tile, q, b, h, query, T, vectors_q);
+        stage_rows<BLOCK_M, HS_V>(dout_tile, dout, b, h, query, T, vectors_dout);
         sums.place(lse_tile, delta_tile);
         __syncthreads();
 
         float p[M_TILE][S_COLS] = {};
-        multiply_over_head(p, q_tile, k_tile);
+        multiply_over_head<HS>(p, q_tile, k_tile);
         recompute_probabilities(p, scores, lse_tile, query, key);
         write_pairs(p_tile, p);
 
         float ds[M_TILE][S_COLS] = {};
-        multiply_over_head(ds, dout_tile, v_tile);
+        multiply_over_head<HS_V>(ds, dout_tile, v_tile);
         score_gradients(ds, p, scores, delta_tile);
         write_pairs(ds_tile, ds);
         __syncthreads();
@@ -291,7 +299,7 @@ key_gradients(View<const element, 4> q, View<const element, 4> k, View<const ele
     write_key_rows(dv, b, h_kv, key, T_kv, dv_rows);
 
     __syncthreads();  // dK and dV are written
-    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
 #pragma unroll 1
     for (int own = key + threadIdx.x / 32; own < min(key + BLOCK_N, T_kv); own += THREADS / 32) {
         exact.mend_key<true>(dk, b, h_kv, own);
@@ -316,7 +324,7 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<const elemen
 
     __syncwarp();  // the warp's rows are written
     const Scores<CAUSAL> scores(T, T_kv, scale);
-    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
     const int first = __shfl_sync(ALL_LANES, place.t, 0);
 #pragma unroll 1
     for (int query = first; query < min(first + 32 / ROW_LANES, T); ++query)

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 M_TILE=8 UNROLL=4 SMEM_PAD=4 VEC=4 SOFTMAX=from_lse FUSE_DS=True ROW_WARPS=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          6afc32a8cd1fed64
+// hash:          5765a34dd134c006
 
 #include "common/attention/exact.cuh"
 #include "common/attention/row_dots.cuh"
@@ -20,6 +20,8 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;       // columns of a row in shared memory, those beyond HS zeros
+constexpr int HS_V = 64;          // of V, O and their gradients
+constexpr int HS_V_TILE = 64;
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;      // a block of the products
 constexpr int BLOCK_M = 64;       // rows of a product's tile
@@ -34,12 +36,22 @@ constexpr bool SKIP_MASKED = true;  // neither compute nor sum up tiles without 
 
 constexpr int PITCH_K = BLOCK_K + SMEM_PAD;  // rows in shared memory, by what they hold
 constexpr int PITCH_M = BLOCK_M + SMEM_PAD;
-constexpr int PITCH_HS = HS_TILE + SMEM_PAD;
 
 using Grid = ThreadGrid<THREADS, BLOCK_M / M_TILE>;
 constexpr int PAIR_COLS = BLOCK_N / Grid::COLS;  // columns of S and dP a thread
-constexpr int HEAD_COLS = HS_TILE / Grid::COLS;  // columns of dQ, dK and dV a thread
-constexpr int HEAD_WIDTH = float_width(HEAD_COLS);  // neighbouring ones among them
+
+/// Rows of Q, K and their gradients, or of V, O and theirs.
+template <int SIZE_, int TILE_>
+struct Head {
+    static constexpr int SIZE = SIZE_;               // elements a row
+    static constexpr int TILE = TILE_;               // columns in shared memory
+    static constexpr int PITCH = TILE + SMEM_PAD;    // floats a row there
+    static constexpr int COLS = TILE / Grid::COLS;   // of a gradient a thread
+    static constexpr int WIDTH = float_width(COLS);  // neighbouring ones among them
+};
+
+using QueryHead = Head<HS, HS_TILE>;
+using ValueHead = Head<HS_V, HS_V_TILE>;
 
 /// A (B, NH, T, T_kv) matrix of pairs in memory; rows are padded to whole vectors, with zeros in written tiles.
 struct Pairs {
@@ -90,6 +102,7 @@ struct PairPlace {
 };
 
 /// acc = BLOCK_M rows of `a` from `query` on times BLOCK_N rows of `b` from `key` on, transposed.
+template <class H>
 __device__ __forceinline__ void multiply_rows(float (&acc)[M_TILE][PAIR_COLS], const View<const element, 4>& a,
                                               const View<const element, 4>& b, const PairPlace& place, int h_kv,
                                               const Scores<CAUSAL>& scores, float* a_tile)
@@ -97,13 +110,13 @@ __device__ __forceinline__ void multiply_rows(float (&acc)[M_TILE][PAIR_COLS], c
     float* const b_tile = a_tile + BLOCK_M * PITCH_K;
     const element* const a_rows = matrix_of(a, place.b, place.h) + place.query * a.stride[2];
     const element* const b_rows = matrix_of(b, place.b, h_kv) + place.key * b.stride[2];
-    const bool a_vectors = HS % VEC == 0 && allows_vectors<VEC>(a);
-    const bool b_vectors = HS % VEC == 0 && allows_vectors<VEC>(b);
+    const bool a_vectors = H::SIZE % VEC == 0 && allows_vectors<VEC>(a);
+    const bool b_vectors = H::SIZE % VEC == 0 && allows_vectors<VEC>(b);
     const Grid at;
 
 #pragma unroll 1
-    for (int k = 0; k < HS_TILE; k += BLOCK_K) {
-        const int cols = HS == HS_TILE ? BLOCK_K : HS - k;
+    for (int k = 0; k < H::TILE; k += BLOCK_K) {
+        const int cols = H::SIZE == H::TILE ? BLOCK_K : H::SIZE - k;
         __syncthreads();  // the tiles of the step before have been read
         stage<BLOCK_M, BLOCK_K, PITCH_K, VEC, THREADS>(a_tile, a_rows + k * a.stride[3], a.stride[2], a.stride[3],
                                                        scores.T - place.query, a_vectors, cols);
@@ -142,28 +155,29 @@ __device__ __forceinline__ void stage_pairs(float* tile, const Pairs& pairs, int
 }
 
 /// Writes the thread's part of ROWS rows of a gradient, rounded. Row i of the thread is `row` + offset_of_row(i).
-template <class OffsetOfRow>
+template <class H, class OffsetOfRow>
 __device__ __forceinline__ void write_rows(const View<element, 4>& tensor, const Place& place, int row, int rows,
-                                           const float (&x)[M_TILE][HEAD_COLS], OffsetOfRow offset_of_row)
+                                           const float (&x)[M_TILE][H::COLS], OffsetOfRow offset_of_row)
 {
     const Grid at;
-    const bool vectors = allows_vectors<HEAD_WIDTH>(tensor);
+    const bool vectors = allows_vectors<H::WIDTH>(tensor);
 #pragma unroll
     for (int i = 0; i < M_TILE; ++i) {
         const int here = row + offset_of_row(i);
         if (here >= rows) continue;
 #pragma unroll
-        for (int j = 0; j < HEAD_COLS; j += HEAD_WIDTH) {
-            float part[HEAD_WIDTH];
+        for (int j = 0; j < H::COLS; j += H::WIDTH) {
+            float part[H::WIDTH];
 #pragma unroll
-            for (int w = 0; w < HEAD_WIDTH; ++w) part[w] = x[i][j + w];
-            store_part<HS_TILE, HS>(matrix_of(tensor, place.b, place.h) + here * tensor.stride[2], tensor.stride[3],
-                                    HEAD_WIDTH * at.col + j * Grid::COLS, part, vectors);
+            for (int w = 0; w < H::WIDTH; ++w) part[w] = x[i][j + w];
+            store_part<H::TILE, H::SIZE>(matrix_of(tensor, place.b, place.h) + here * tensor.stride[2],
+                                         tensor.stride[3], H::WIDTH * at.col + j * Grid::COLS, part, vectors);
         }
     }
 }
 
 /// gradient = pairs transposed times rows, summed over the query heads that share a key head: dV = PᵀdO, dK = dSᵀQ.
+template <class H>
 __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const View<const element, 4>& rows,
                                                       const View<element, 4>& gradient, int NH, int NH_kv,
                                                       const Scores<CAUSAL>& scores, float* pair_tile)
@@ -172,10 +186,10 @@ __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const Vi
     const Place place(NH_kv);
     const int key = place.tile * BLOCK_M;
     const int group = NH / NH_kv;
-    const bool vectors = HS % VEC == 0 && allows_vectors<VEC>(rows);
+    const bool vectors = H::SIZE % VEC == 0 && allows_vectors<VEC>(rows);
     const Grid at;
 
-    float acc[M_TILE][HEAD_COLS] = {};
+    float acc[M_TILE][H::COLS] = {};
     const int query_begin = SKIP_MASKED ? scores.first_query(key) / BLOCK_K * BLOCK_K : 0;
 #pragma unroll 1
     for (int h = place.h * group; h < (place.h + 1) * group; ++h) {
@@ -184,15 +198,16 @@ __device__ __forceinline__ void multiply_over_queries(float* all_pairs, const Vi
         for (int query = query_begin; query < scores.T; query += BLOCK_K) {
             __syncthreads();  // the tiles of the step before have been read
             stage_pairs<BLOCK_K, BLOCK_M, PITCH_M>(pair_tile, pairs, query, key, scores);
-            stage<BLOCK_K, HS_TILE, PITCH_HS, VEC, THREADS>(row_tile, matrix_of(rows, place.b, h) + query * rows.stride[2],
-                                                            rows.stride[2], rows.stride[3], scores.T - query, vectors, HS);
+            stage<BLOCK_K, H::TILE, H::PITCH, VEC, THREADS>(row_tile, matrix_of(rows, place.b, h) + query * rows.stride[2],
+                                                            rows.stride[2], rows.stride[3], scores.T - query, vectors,
+                                                            H::SIZE);
             __syncthreads();
-            multiply_tn<M_TILE, HEAD_COLS, BLOCK_K, PITCH_M, 4 * Grid::ROWS, PITCH_HS, HEAD_WIDTH * Grid::COLS,
-                        HEAD_WIDTH, UNROLL>(acc, pair_tile + 4 * at.row, row_tile + HEAD_WIDTH * at.col);
+            multiply_tn<M_TILE, H::COLS, BLOCK_K, PITCH_M, 4 * Grid::ROWS, H::PITCH, H::WIDTH * Grid::COLS, H::WIDTH,
+                        UNROLL>(acc, pair_tile + 4 * at.row, row_tile + H::WIDTH * at.col);
         }
     }
-    write_rows(gradient, place, key + 4 * at.row, scores.T_kv, acc,
-               [](int i) { return i / 4 * 4 * Grid::ROWS + i % 4; });
+    write_rows<H>(gradient, place, key + 4 * at.row, scores.T_kv, acc,
+                  [](int i) { return i / 4 * 4 * Grid::ROWS + i % 4; });
 }
 
 /// delta = rowsum(dO * O), a warp a row.
@@ -200,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROW_WARPS)
 row_delta(View<const element, 4> out, View<const element, 4> dout, float* __restrict__ delta, int NH, int T)
 {
     const RowPlace place = row_of_thread<32 * ROW_WARPS, 32>(NH, T);
-    const float sum = dot_of_rows<HS, HS % VEC == 0 ? VEC : 1, 32>(out, dout, place, place.t < T);
+    const float sum = dot_of_rows<HS_V, HS_V % VEC == 0 ? VEC : 1, 32>(out, dout, place, place.t < T);
     if (place.t < T && threadIdx.x % 32 == 0) delta[place.number(NH, T)] = sum;
 }
 
@@ -215,7 +230,7 @@ attention_weights(View<const element, 4> q, View<const element, 4> k, const floa
     if (place.empty(scores)) return;
 
     float s[M_TILE][PAIR_COLS] = {};
-    multiply_rows(s, q, k, place, place.h / (NH / NH_kv), scores, reinterpret_cast<float*>(smem));
+    multiply_rows<QueryHead>(s, q, k, place, place.h / (NH / NH_kv), scores, reinterpret_cast<float*>(smem));
 
     const Pairs p(weights, place.matrix, T, T_kv);
     const Grid at;
@@ -243,7 +258,7 @@ score_gradients(View<const element, 4> dout, View<const element, 4> v, float* we
     if (place.empty(scores)) return;
 
     float dp[M_TILE][PAIR_COLS] = {};
-    multiply_rows(dp, dout, v, place, place.h / (NH / NH_kv), scores, reinterpret_cast<float*>(smem));
+    multiply_rows<ValueHead>(dp, dout, v, place, place.h / (NH / NH_kv), scores, reinterpret_cast<float*>(smem));
 
     const Pairs p(weights, place.matrix, T, T_kv);
     const Pairs ds(d_scores, place.matrix, T, T_kv);
@@ -269,10 +284,10 @@ value_gradient(float* weights, View<const element, 4> q, View<const element, 4> 
 {
     extern __shared__ __align__(16) unsigned char smem[];
     const Scores<CAUSAL> scores(T, T_kv, scale);
-    multiply_over_queries(weights, dout, dv, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
+    multiply_over_queries<ValueHead>(weights, dout, dv, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
 
     __syncthreads();  // dV is written
-    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
     const Place place(NH_kv);
 #pragma unroll 1
     for (int row = threadIdx.x / 32; row < min(BLOCK_M, T_kv - place.tile * BLOCK_M); row += THREADS / 32)
@@ -287,10 +302,10 @@ key_gradient(float* d_scores, View<const element, 4> q, View<const element, 4> k
 {
     extern __shared__ __align__(16) unsigned char smem[];
     const Scores<CAUSAL> scores(T, T_kv, scale);
-    multiply_over_queries(d_scores, q, dk, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
+    multiply_over_queries<QueryHead>(d_scores, q, dk, NH, NH_kv, scores, reinterpret_cast<float*>(smem));
 
     __syncthreads();  // dK is written
-    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
     const Place place(NH_kv);
 #pragma unroll 1
     for (int row = threadIdx.x / 32; row < min(BLOCK_M, T_kv - place.tile * BLOCK_M); row += THREADS / 32)
@@ -314,22 +329,23 @@ query_gradient(float* d_scores, View<const element, 4> q, View<const element, 4>
     const bool vectors = HS % VEC == 0 && allows_vectors<VEC>(k);
     const Grid at;
 
-    float acc[M_TILE][HEAD_COLS] = {};
+    using H = QueryHead;
+    float acc[M_TILE][H::COLS] = {};
     const int key_end = SKIP_MASKED ? scores.keys_seen(min(query + BLOCK_M, T) - 1) : T_kv;
 #pragma unroll 1
     for (int key = 0; key < key_end; key += BLOCK_K) {
         __syncthreads();  // the tiles of the step before have been read
         stage_pairs<BLOCK_M, BLOCK_K, PITCH_K>(pair_tile, ds, query, key, scores);
-        stage<BLOCK_K, HS_TILE, PITCH_HS, VEC, THREADS>(row_tile, keys + key * k.stride[2], k.stride[2], k.stride[3],
+        stage<BLOCK_K, HS_TILE, H::PITCH, VEC, THREADS>(row_tile, keys + key * k.stride[2], k.stride[2], k.stride[3],
                                                         T_kv - key, vectors, HS);
         __syncthreads();
-        multiply_nn<M_TILE, HEAD_COLS, BLOCK_K, Grid::ROWS * PITCH_K, PITCH_HS, HEAD_WIDTH * Grid::COLS, HEAD_WIDTH, 4,
-                    UNROLL>(acc, pair_tile + at.row * PITCH_K, row_tile + HEAD_WIDTH * at.col);
+        multiply_nn<M_TILE, H::COLS, BLOCK_K, Grid::ROWS * PITCH_K, H::PITCH, H::WIDTH * Grid::COLS, H::WIDTH, 4,
+                    UNROLL>(acc, pair_tile + at.row * PITCH_K, row_tile + H::WIDTH * at.col);
     }
-    write_rows(dq, place, query + at.row, T, acc, [](int i) { return i * Grid::ROWS; });
+    write_rows<H>(dq, place, query + at.row, T, acc, [](int i) { return i * Grid::ROWS; });
 
     __syncthreads();  // dQ is written
-    const ExactGradients<HS, CAUSAL, element> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {q, k, v, out, dout, lse, NH, NH / NH_kv, scores};
 #pragma unroll 1
     for (int row = threadIdx.x / 32; row < min(BLOCK_M, T - query); row += THREADS / 32)
         exact.mend_query(dq, place.b, place.h, query + row);

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 THREADS=128 LANES_N=8 MIN_WARPS=12 UNROLL=2 SMEM_PAD=4 VEC=4 P_COLS=64 KV_BUFFERS=1 SKIP_MASKED=True ROW_ORDER=last_first GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1f73fa5e9e7d468e
+// hash:          740d490ff3360162
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -18,6 +18,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;  // of V and O
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;
 constexpr int MIN_BLOCKS = 3;  // a multiprocessor holds at least: this bounds the registers
@@ -35,12 +36,12 @@ constexpr int LANES_N = Place::LANES_N;
 constexpr int LANES_M = Place::LANES_M;
 constexpr int ROWS = BLOCK_M * LANES_N / THREADS;  // of S and O a thread
 constexpr int KEYS = BLOCK_N / LANES_N;            // columns of S a thread
-constexpr int COLS = HS / LANES_N;                 // columns of O a thread
+constexpr int COLS = HS_V / LANES_N;               // columns of O a thread
 constexpr int COL_WIDTH = float_width(COLS);       // neighbouring ones among them
 
 constexpr int Q_ROW = HS + SMEM_PAD;
 constexpr int K_ROW = HS + SMEM_PAD;
-constexpr int V_ROW = HS;
+constexpr int V_ROW = HS_V;
 constexpr int P_ROW = P_COLS + LANES_N;
 
 using Score = float[ROWS][KEYS];
@@ -135,7 +136,7 @@ __device__ __forceinline__ void attend(const Arguments& a, float* shared, int ba
     float* const q_tile = shared;
     float* const k_tile = q_tile + BLOCK_M * Q_ROW;
     float* const v_tile = k_tile;
-    float* const p_tile = k_tile + BLOCK_N * K_ROW;
+    float* const p_tile = k_tile + BLOCK_N * (K_ROW > V_ROW ? K_ROW : V_ROW);
 
     const Place place;
     const int row = place.warp * LANES_M * ROWS + place.m;  // the thread's rows of a tile are row + i * LANES_M
@@ -165,8 +166,8 @@ __device__ __forceinline__ void attend(const Arguments& a, float* shared, int ba
         multiply_nt<ROWS, KEYS, HS, LANES_M * Q_ROW, LANES_N * K_ROW, SMEM_VEC, UNROLL>(s, q_tile + row * Q_ROW,
                                                                                         k_tile + place.n * K_ROW);
         __syncthreads();  // V takes the place of K
-        stage<BLOCK_N, HS, V_ROW, VEC, THREADS>(v_tile, values + key * a.v.stride[2], a.v.stride[2], a.v.stride[3],
-                                                a.T_kv - key, vectors_v);
+        stage<BLOCK_N, HS_V, V_ROW, VEC, THREADS>(v_tile, values + key * a.v.stride[2], a.v.stride[2], a.v.stride[3],
+                                                  a.T_kv - key, vectors_v);
         const bool masked = !SKIP_MASKED || !scores.all_visible(query_begin, query_end, key, key + BLOCK_N);
         score(s, scores, masked, query_begin + row, key + place.n);
         soften(s, o, rows);
@@ -176,8 +177,8 @@ __device__ __forceinline__ void attend(const Arguments& a, float* shared, int ba
     write(a, scores, batch, head, query_begin + row, place.n, o, rows);
 
     __syncthreads();  // O is written
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(a.q), read_only(a.k),    read_only(a.v),
-                                                     a.NH,           a.NH / a.NH_kv, scores};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(a.q), read_only(a.k),    read_only(a.v),
+                                                           a.NH,           a.NH / a.NH_kv, scores};
 #pragma unroll 1
     for (int query = query_begin + threadIdx.x / 32; query < query_end; query += THREADS / 32)
         exact.mend(a.out, a.lse, batch, head, query);

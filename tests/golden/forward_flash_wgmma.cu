@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=256 BLOCK_N=64 STAGES=4 PING_PONG=True OUT_APART=True PERSISTENT=True MIN_BLOCKS=1 PACK_HEADS=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          9037eec0ea60eae4
+// hash:          2f154f60364d2dd1
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/exact.cuh"
@@ -25,6 +25,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;              // of V and O
 constexpr bool CAUSAL = true;
 constexpr int BLOCK_M = 256;           // rows a block, of queries or pairs of query and head; 64 a warp group
 constexpr int BLOCK_N = 64;           // keys a step
@@ -41,11 +42,14 @@ constexpr int CONSUMERS = 2 * BLOCK_M;         // threads
 constexpr int PRODUCER_WARPS = MIN_BLOCKS == 1 ? 4 : 1;  // one would do, but whole groups hand registers over
 constexpr int THREADS = CONSUMERS + 32 * PRODUCER_WARPS;
 constexpr int COLS = (HS + 15) / 16 * 16;      // TMA fills those beyond HS with zeros
+constexpr int V_COLS = (HS_V + 15) / 16 * 16;
 constexpr int CONSUMER_REGISTERS = WARP_GROUPS == 1 ? 256 : WARP_GROUPS == 2 ? 240 : WARP_GROUPS == 3 ? 160 : 112;
 constexpr int PRODUCER_REGISTERS = WARP_GROUPS == 1 ? 56 : WARP_GROUPS == 2 ? 24 : 32;
 
-using Rows = SlabTile<64, COLS>;  // a warp group's, of Q and of O
+using Rows = SlabTile<64, COLS>;       // a warp group's, of Q
+using OutRows = SlabTile<64, V_COLS>;  // and of O
 using Keys = SlabTile<BLOCK_N, COLS>;
+using Values = SlabTile<BLOCK_N, V_COLS>;
 using Order = WorkOrder<HEADS_AT_ONCE, CAUSAL>;
 using Place = RingPlace<STAGES>;
 
@@ -53,14 +57,17 @@ enum NamedBarrier { TURN = 1, MEET = TURN + WARP_GROUPS };  // one each a warp g
 
 /// A block's shared memory: tiles of Q, K and V, perhaps of O, then the barriers.
 struct Shared {
+    static constexpr int QUERY_BYTES = OUT_APART || Rows::BYTES > OutRows::BYTES ? Rows::BYTES : OutRows::BYTES;
+    static constexpr int OUT_BYTES = OUT_APART ? OutRows::BYTES : QUERY_BYTES;  // a warp group, where it has Q and O
+
     SharedAddress q, k, v, out;
     RingBarriers<1> queries;  // of the first warp group; the others' follow
     RingBarriers<STAGES> keys, values;
 
     __device__ __forceinline__ Shared(SharedAddress start)
-        : q(start), k(q + WARP_GROUPS * Rows::BYTES), v(k + STAGES * Keys::BYTES),
-          out(OUT_APART ? v + STAGES * Keys::BYTES : q),
-          queries{v + STAGES * Keys::BYTES + OUT_APART * WARP_GROUPS * Rows::BYTES},
+        : q(start), k(q + WARP_GROUPS * QUERY_BYTES), v(k + STAGES * Keys::BYTES),
+          out(OUT_APART ? v + STAGES * Values::BYTES : q),
+          queries{v + STAGES * Values::BYTES + OUT_APART * WARP_GROUPS * OUT_BYTES},
           keys{queries.first + WARP_GROUPS * RingBarriers<1>::BYTES}, values{keys.first + RingBarriers<STAGES>::BYTES}
     {
     }
@@ -140,9 +147,9 @@ __device__ __forceinline__ void produce(const Shared& shared, const Problem& pro
             keys.advance();
         };
         const auto load_values = [&](int tile) {
-            shared.values.begin_fill(values, Keys::BYTES);
-            load_tile<Keys>(shared.v + values.stage * Keys::BYTES, v_map, shared.values.full(values),
-                            {0, tile * BLOCK_N, key_head, batch});
+            shared.values.begin_fill(values, Values::BYTES);
+            load_tile<Values>(shared.v + values.stage * Values::BYTES, v_map, shared.values.full(values),
+                              {0, tile * BLOCK_N, key_head, batch});
             values.advance();
         };
         if (tiles > 0) load_keys(tiles - 1);
@@ -150,7 +157,7 @@ __device__ __forceinline__ void produce(const Shared& shared, const Problem& pro
             const RingBarriers<1> barriers = shared.queries_of(group);
             const int row = work.tile * BLOCK_M + 64 * group;
             barriers.begin_fill(queries, Rows::BYTES);
-            load_tile<Rows>(shared.q + group * Rows::BYTES, q_map, barriers.full(queries),
+            load_tile<Rows>(shared.q + group * Shared::QUERY_BYTES, q_map, barriers.full(queries),
                             {0, 0, problem.query(row), head, batch});
         }
         queries.advance();
@@ -174,11 +181,11 @@ __device__ __forceinline__ void multiply_keys(float (&s)[BLOCK_N / 2], uint64_t 
 }
 
 /// O += P V.
-__device__ __forceinline__ void multiply_values(float (&o)[COLS / 2], const uint32_t (&p)[BLOCK_N / 16][4], uint64_t v)
+__device__ __forceinline__ void multiply_values(float (&o)[V_COLS / 2], const uint32_t (&p)[BLOCK_N / 16][4], uint64_t v)
 {
 #pragma unroll
     for (int step = 0; step < BLOCK_N / 16; ++step)
-        wgmma<element, COLS, true>(o, p[step], wgmma_advance(v, Keys::along_rows(step)), 1);
+        wgmma<element, V_COLS, true>(o, p[step], wgmma_advance(v, Values::along_rows(step)), 1);
     wgmma_commit();
 }
 
@@ -195,8 +202,8 @@ struct Consumer {
 
     __device__ __forceinline__ Consumer(const Shared& shared_, const Problem& problem_)
         : shared(shared_), problem(problem_), group(__shfl_sync(ALL_LANES, threadIdx.x / 128, 0)),
-          q(Rows::rows_by_k(shared.q + group * Rows::BYTES)), k(Keys::rows_by_k(shared.k)),
-          v(Keys::k_by_columns(shared.v)), none(problem.scores.T >> 31)
+          q(Rows::rows_by_k(shared.q + group * Shared::QUERY_BYTES)), k(Keys::rows_by_k(shared.k)),
+          v(Values::k_by_columns(shared.v)), none(problem.scores.T >> 31)
     {
         if (PING_PONG && group == WARP_GROUPS - 1) named_barrier_arrive<256>(TURN);  // for the first group's first
     }
@@ -211,7 +218,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ uint64_t key_tile() const { return wgmma_advance(k, keys.stage * Keys::BYTES); }
-    __device__ __forceinline__ uint64_t value_tile() const { return wgmma_advance(v, values.stage * Keys::BYTES); }
+    __device__ __forceinline__ uint64_t value_tile() const { return wgmma_advance(v, values.stage * Values::BYTES); }
     __device__ __forceinline__ void wait_keys() const { shared.keys.wait_full(keys); }
     __device__ __forceinline__ void wait_values() const { shared.values.wait_full(values); }
 
@@ -229,15 +236,15 @@ struct Consumer {
     }
 
     /// This thread's rows of O, scaled, by way of shared memory. Notes whether they are finite.
-    __device__ __forceinline__ void store_out(const TensorMap& map, const float (&o)[COLS / 2],
+    __device__ __forceinline__ void store_out(const TensorMap& map, const float (&o)[V_COLS / 2],
                                               const float (&factor)[2], int row, int head, int batch)
     {
-        const SharedAddress tile = shared.out + group * Rows::BYTES;
+        const SharedAddress tile = shared.out + group * Shared::OUT_BYTES;
         if (OUT_APART && threadIdx.x % 128 == 0) bulk_wait_read<0>();
         named_barrier<128>(MEET + group);  // the O before has been read, or Q
         const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int c = 0; c < COLS / 16; ++c) {
+        for (int c = 0; c < V_COLS / 16; ++c) {
             uint32_t both[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
@@ -245,14 +252,14 @@ struct Consumer {
                 both[i] = pack<element>(left, right);
                 zero = fmaf(left, 0.0f, fmaf(right, 0.0f, zero));
             }
-            stmatrix(tile + Rows::offset(threadIdx.x % 128 / 32 * 16 + lane % 16, 16 * c + lane / 16 * 8), both);
+            stmatrix(tile + OutRows::offset(threadIdx.x % 128 / 32 * 16 + lane % 16, 16 * c + lane / 16 * 8), both);
         }
         fence_async_shared();
         named_barrier<128>(MEET + group);
         if (threadIdx.x % 128 != 0) return;
 #pragma unroll
-        for (int slab = 0; slab < Rows::SLABS; ++slab)
-            tensor_store(map, {slab * Rows::SLAB, 0, problem.query(row), head, batch}, tile + slab * Rows::SLAB_BYTES);
+        for (int slab = 0; slab < OutRows::SLABS; ++slab)
+            tensor_store(map, {slab * OutRows::SLAB, 0, problem.query(row), head, batch}, tile + slab * OutRows::SLAB_BYTES);
         bulk_commit();
         if constexpr (!OUT_APART) {
             bulk_wait_read<0>();
@@ -269,11 +276,11 @@ struct Consumer {
         const int own_tiles = row < problem.rows() ? problem.tiles_until(row + 64) : 0;
         const int full_tiles = problem.full_tiles(row);
         AccumulatorRows<BLOCK_N, CAUSAL> state;
-        float o[COLS / 2];
+        float o[V_COLS / 2];
         float s[BLOCK_N / 2];
         uint32_t p[BLOCK_N / 16][4];
 #pragma unroll
-        for (int i = 0; i < COLS / 2; ++i) o[i] = 0.0f;
+        for (int i = 0; i < V_COLS / 2; ++i) o[i] = 0.0f;
 
         const auto mask = [&](int tile) {
             const int first = row + opaque(accumulator_row()), key = tile * BLOCK_N + accumulator_col();
@@ -326,7 +333,7 @@ struct Consumer {
                 round_weights<element>(p, s);
                 if (grows) {
 #pragma unroll
-                    for (int i = 0; i < COLS / 2; ++i) o[i] *= state.factor[i / 2 % 2];
+                    for (int i = 0; i < V_COLS / 2; ++i) o[i] *= state.factor[i / 2 % 2];
                 }
             };
 #pragma unroll 1
@@ -360,7 +367,7 @@ struct Consumer {
     }
 
     /// Computes the warp's rows that are not finite again, once all the block's tiles of rows have been stored.
-    __device__ __forceinline__ void mend(const ExactForward<HS, CAUSAL, element>& exact, const View<element, 4>& out,
+    __device__ __forceinline__ void mend(const ExactForward<HS, CAUSAL, element, HS_V>& exact, const View<element, 4>& out,
                                          float* lse) const
     {
         if (threadIdx.x % 128 == 0) bulk_wait<0>();  // what is left in shared memory

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=4
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          26502fd2925f9a3f
+// hash:          427b6114e1df8739
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_accumulators.cuh"
@@ -33,6 +33,7 @@ using element = float;
 enum class QueriesIn { SHARED, SHARED_SPLIT, SMALL_KEPT, REGISTERS };
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;          // of V and O
 constexpr bool CAUSAL = true;
 constexpr int BLOCK_M = 192;       // queries a block, 64 a warp group
 constexpr int BLOCK_N = 64;        // keys a step
@@ -55,12 +56,12 @@ constexpr int Q_TILES = Q_IN == QueriesIn::REGISTERS ? 0 : Q_IN == QueriesIn::SH
 constexpr int K_STEPS = HS / 8;
 constexpr int ROUND_STEPS = K_STEPS / Q_ROUNDS;
 constexpr int V_STEPS = BLOCK_N / 8;
-constexpr int PART = HS / PARTS;
+constexpr int PART = HS_V / PARTS;
 
 // 8 floats are 16 elements of 16 bits wide. Of K and V each tile is two: big parts, then small ones.
 using Rows = SlabTile<64, 2 * HS>;
 using Keys = SlabTile<BLOCK_N, 2 * HS>;
-using Values = SlabTile<HS, 2 * BLOCK_N>;  // transposed: rows are columns of V
+using Values = SlabTile<HS_V, 2 * BLOCK_N>;  // transposed: rows are columns of V
 constexpr int KEY_BYTES = 2 * Keys::BYTES;
 constexpr int VALUE_BYTES = 2 * Values::BYTES;
 using Order = WorkOrder<HEADS_AT_ONCE, CAUSAL>;
@@ -124,8 +125,8 @@ split_keys(View<element, 4> k, View<element, 4> v, float* __restrict__ tiles, in
     } else {
         const element* const values = matrix_of(v, batch, head);
         split_tile<Values>(to + KEY_BYTES, [&](int number, int& row, int& group, float (&x)[8]) {
-            row = number % HS;  // neighbours read neighbouring columns of V
-            group = number / HS;
+            row = number % HS_V;  // neighbours read neighbouring columns of V
+            group = number / HS_V;
 #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int key = first + 8 * group + e;
@@ -384,12 +385,12 @@ struct Consumer {
         const int full_tiles = problem.full_tiles(group_row);
         const int row = group_row + accumulator_row();
         OnlineRow rows[2];
-        float o[HS / 2], part[PART / 2];
+        float o[HS_V / 2], part[PART / 2];
         float s[BLOCK_N / 2];
         float factor[2];
         Weights p;
 #pragma unroll
-        for (int i = 0; i < HS / 2; ++i) o[i] = 0.0f;
+        for (int i = 0; i < HS_V / 2; ++i) o[i] = 0.0f;
 #pragma unroll
         for (int i = 0; i < PART / 2; ++i) part[i] = 0.0f;
         int tile = problem.tiles - 1;
@@ -493,7 +494,7 @@ struct Consumer {
 
     /// Writes the thread's rows of O and their log-sum-exp. Whether they are finite.
     __device__ __forceinline__ bool store(const View<element, 4>& out, float* lse, int NH, int row, OnlineRow (&rows)[2],
-                                          const float (&o)[HS / 2]) const
+                                          const float (&o)[HS_V / 2]) const
     {
         const Scores<CAUSAL>& scores = problem.scores;
         const bool vectors = allows_vectors<2>(out);
@@ -512,7 +513,7 @@ struct Consumer {
                     sees_keys ? scores.log_sum_exp(rows[r]) : minus_infinity();
             element* const to = matrix + query * out.stride[2];
 #pragma unroll
-            for (int n = 0; n < HS / 8; ++n) {
+            for (int n = 0; n < HS_V / 8; ++n) {
                 const float both[2] = {o[4 * n + 2 * r] * factor, o[4 * n + 2 * r + 1] * factor};
                 store_row(to, out.stride[3], 8 * n + accumulator_col(), both, vectors);
                 zero = fmaf(0.0f, both[0], fmaf(0.0f, both[1], zero));
@@ -548,8 +549,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         const bool finite = Consumer(shared, problem).attend(q, out, lse, NH);
         __syncwarp();  // all of the warp have written
         if (__all_sync(ALL_LANES, finite)) return;
-        const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, group,
-                                                         problem.scores};
+        const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, group,
+                                                               problem.scores};
         const int first = problem.first + opaque(threadIdx.x) / 32 * 16;  // of the warp
 #pragma unroll 1
         for (int query = first; query < min(first + 16, T); ++query) exact.mend(out, lse, batch, head, query);

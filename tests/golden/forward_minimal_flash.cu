@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=128 BLOCK_N=32 Q_IN=shared SMEM_PAD=1 UNROLL=2 VEC=4 GRID_MAP=x=head,y=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          ea9e8da20051f209
+// hash:          307e225f96840ecf
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -15,10 +15,12 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;  // of V and O
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;  // rows that a block takes at a time
 constexpr int BLOCK_N = 32;   // keys in shared memory
-constexpr int ROW = HS + 1;  // floats between rows in shared memory
+constexpr int ROW = HS + 1;  // floats between rows of Q and K in shared memory
+constexpr int V_ROW = HS_V + 1;  // and of V
 constexpr int UNROLL = 2;
 constexpr int VEC = 4;        // elements a read of K and V
 
@@ -30,8 +32,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     extern __shared__ __align__(16) unsigned char smem[];
     float* const k_tile = reinterpret_cast<float*>(smem);
     float* const v_tile = k_tile + BLOCK_N * ROW;
-    float* const own_scores = v_tile + BLOCK_N * ROW + threadIdx.x;  // of this thread's row, THREADS floats apart
-    float* const own_query = v_tile + BLOCK_N * (ROW + THREADS) + threadIdx.x * ROW;
+    float* const own_scores = v_tile + BLOCK_N * V_ROW + threadIdx.x;  // of this thread's row, THREADS floats apart
+    float* const own_query = v_tile + BLOCK_N * (V_ROW + THREADS) + threadIdx.x * ROW;
 
     const int batch = blockIdx.y;
     const int head = blockIdx.x;
@@ -48,9 +50,9 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     for (int query = threadIdx.x; query < T; query += THREADS) {
         maxima[first_row + query] = minus_infinity();
         sums[first_row + query] = 0.0f;
-        float* const total = totals + (first_row + query) * HS;
+        float* const total = totals + (first_row + query) * HS_V;
 #pragma unroll UNROLL
-        for (int d = 0; d < HS; ++d) total[d] = 0.0f;
+        for (int d = 0; d < HS_V; ++d) total[d] = 0.0f;
     }
 
 #pragma unroll 1
@@ -58,7 +60,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         __syncthreads();  // the tiles before have been read
         stage<BLOCK_N, HS, ROW, VEC, THREADS>(k_tile, keys + key * k.stride[2], k.stride[2], k.stride[3], T_kv - key,
                                               vectors_k);
-        stage<BLOCK_N, HS, ROW, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2], v.stride[3], T_kv - key,
+        stage<BLOCK_N, HS_V, V_ROW, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2], v.stride[3], T_kv - key,
                                               vectors_v);
         __syncthreads();
 #pragma unroll 1
@@ -91,12 +93,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
             }
             maxima[first_row + query] = row.maximum;
             sums[first_row + query] = row.sum;
-            float* const total = totals + (first_row + query) * HS;
+            float* const total = totals + (first_row + query) * HS_V;
 #pragma unroll 1
-            for (int d = 0; d < HS; ++d) {
+            for (int d = 0; d < HS_V; ++d) {
                 float sum = total[d] * factor;
 #pragma unroll UNROLL
-                for (int j = 0; j < count; ++j) sum += own_scores[j * THREADS] * v_tile[j * ROW + d];
+                for (int j = 0; j < count; ++j) sum += own_scores[j * THREADS] * v_tile[j * V_ROW + d];
                 total[d] = sum;
             }
         }
@@ -110,14 +112,14 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         row.sum = sums[first_row + query];
         lse[first_row + query] = scores.log_sum_exp(row);
         const float factor = row.sum == 0.0f ? 0.0f : 1.0f / row.sum;  // a row without keys is 0
-        const float* const total = totals + (first_row + query) * HS;
+        const float* const total = totals + (first_row + query) * HS_V;
 #pragma unroll UNROLL
-        for (int d = 0; d < HS; ++d)
+        for (int d = 0; d < HS_V; ++d)
             result[query * out.stride[2] + d * out.stride[3]] = from_float<element>(total[d] * factor);
     }
 
     __syncthreads();  // O is written
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
 #pragma unroll 1
     for (int query = threadIdx.x / 32; query < T; query += THREADS / 32) exact.mend(out, lse, batch, head, query);
 }

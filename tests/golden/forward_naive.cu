@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: THREADS=256 ROW_THREADS=64 PASSES=three UNROLL=1 GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          9edc4bed5960d733
+// hash:          1f210901516160be
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -14,6 +14,7 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;  // of V and O
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 256;     // a block of scores, and of outputs
 constexpr int ROW_THREADS = 64;  // a block of the softmax
@@ -72,8 +73,8 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
     const int batch = blockIdx.z;
     const int head = blockIdx.y;
     const long long output = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
-    const int query = output / HS;
-    const int d = output % HS;
+    const int query = output / HS_V;
+    const int d = output % HS_V;
     const Scores<CAUSAL> scores(T, T_kv, scale);
     const int seen = query < T ? scores.keys_seen(query) : 0;
     const float* const row = weights + ((static_cast<long long>(batch) * NH + head) * T + query) * T_kv;
@@ -85,14 +86,14 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
     element* const result = matrix_of(out, batch, head) + query * out.stride[2] + d * out.stride[3];
     if (query < T) *result = from_float<element>(sum);
 
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
     bool wrong = query < T && !is_finite(to_float(from_float<element>(sum)));
 #pragma unroll 1
     while (const unsigned lanes = __ballot_sync(ALL_LANES, wrong)) {  // the outputs of a warp may lie in several rows
         const int there = __shfl_sync(ALL_LANES, query, __ffs(lanes) - 1);
         const bool own = query == there && query < T;
         const double log_sum = exact.log_sum_exp(batch, head, there);
-        const double right = exact.column(batch, head, there, log_sum, own ? d : HS);
+        const double right = exact.column(batch, head, there, log_sum, own ? d : HS_V);
         if (own) *result = from_float<element>(static_cast<float>(right));
         if (own && d == 0) lse[(static_cast<long long>(batch) * NH + head) * T + query] = static_cast<float>(log_sum);
         wrong = wrong && !own;

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=64 BLOCK_N=64 BLOCK_K=32 THREADS=128 LANES_N=16 UNROLL=2 SMEM_PAD=4 VEC=4 ROW_THREADS=32 ROW_UNROLL=4 SKIP_MASKED=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          d3ec5781b9594d6f
+// hash:          4a23a4875e7df4eb
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -19,6 +19,8 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;  // columns of a row in shared memory, those beyond HS zeros
+constexpr int HS_V = 64;  // of V and O
+constexpr int HS_V_TILE = 64;
 constexpr bool CAUSAL = true;
 constexpr int THREADS = 128;  // a block of the two products
 constexpr int BLOCK_M = 64;  // queries a block
@@ -38,7 +40,7 @@ constexpr int LANES_N = Place::LANES_N;
 constexpr int LANES_M = Place::LANES_M;
 constexpr int ROWS = BLOCK_M * LANES_N / THREADS;  // of S and O a thread
 constexpr int KEYS = BLOCK_N / LANES_N;            // columns of S a thread
-constexpr int COLS = HS_TILE / LANES_N;                 // columns of O a thread
+constexpr int COLS = HS_V_TILE / LANES_N;               // columns of O a thread
 constexpr int COL_WIDTH = float_width(COLS);       // neighbouring ones among them
 
 constexpr int TILE_ROW = BLOCK_K + SMEM_PAD;
@@ -159,18 +161,18 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
     const int row0 = place.warp * LANES_M * ROWS + place.m;  // this thread's rows are row0 + i * LANES_M
     const float* const rows = weights + (static_cast<long long>(head_batch) * T + query_begin) * score_row;
     const element* const values = matrix_of(v, batch, head_kv);
-    const bool vectors_v = HS % VEC == 0 && allows_vectors<VEC>(v);
+    const bool vectors_v = HS_V % VEC == 0 && allows_vectors<VEC>(v);
 
     float o[ROWS][COLS] = {};
 #pragma unroll 1
     for (int key = 0; key < key_end; key += BLOCK_K) {
         __syncthreads();  // the tiles of the step before have been read
         stage<BLOCK_M, BLOCK_K, TILE_ROW, VEC, THREADS>(p_tile, rows + key, score_row, 1, T - query_begin, true);
-        stage<BLOCK_K, HS_TILE, HS_TILE, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2], v.stride[3],
-                                                       T_kv - key, vectors_v, HS);
+        stage<BLOCK_K, HS_V_TILE, HS_V_TILE, VEC, THREADS>(v_tile, values + key * v.stride[2], v.stride[2],
+                                                           v.stride[3], T_kv - key, vectors_v, HS_V);
         __syncthreads();
-        multiply_nn<ROWS, COLS, BLOCK_K, LANES_M * TILE_ROW, HS_TILE, LANES_N * COL_WIDTH, COL_WIDTH, SMEM_VEC, UNROLL>(
-            o, p_tile + row0 * TILE_ROW, v_tile + place.n * COL_WIDTH);
+        multiply_nn<ROWS, COLS, BLOCK_K, LANES_M * TILE_ROW, HS_V_TILE, LANES_N * COL_WIDTH, COL_WIDTH, SMEM_VEC,
+                    UNROLL>(o, p_tile + row0 * TILE_ROW, v_tile + place.n * COL_WIDTH);
     }
 
     element* const result = matrix_of(out, batch, head);
@@ -184,13 +186,13 @@ attention_output(const float* __restrict__ weights, View<element, 4> q, View<ele
             float part[COL_WIDTH];
 #pragma unroll
             for (int w = 0; w < COL_WIDTH; ++w) part[w] = o[i][c + w];
-            store_part<HS_TILE, HS>(result + query * out.stride[2], out.stride[3], c * LANES_N + place.n * COL_WIDTH, part,
-                                    vectors_out);
+            store_part<HS_V_TILE, HS_V>(result + query * out.stride[2], out.stride[3],
+                                        c * LANES_N + place.n * COL_WIDTH, part, vectors_out);
         }
     }
 
     __syncthreads();  // O is written
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
 #pragma unroll 1
     for (int query = query_begin + threadIdx.x / 32; query < min(query_begin + BLOCK_M, T); query += THREADS / 32)
         exact.mend(out, lse, batch, head, query);

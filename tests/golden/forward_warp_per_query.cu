@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: WARPS=8 QUERIES=8 BLOCK_N=64 SMEM_PAD=4 REDUCE=shuffle WEIGHTS=shared UNROLL=4 VEC=4 REVERSE=True GRID_MAP=x=matrix,y=head,z=batch
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          c4a64d48381b2835
+// hash:          0653b5bd72184c66
 
 #include "common/attention/exact.cuh"
 #include "common/attention/score.cuh"
@@ -16,16 +16,18 @@
 using element = __half;
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;  // of V and O
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 8;
 constexpr int QUERIES = 8;  // a warp
 constexpr int BLOCK_N = 64;  // keys in shared memory
-constexpr int ROW = HS + 4;  // floats between the rows of K and V in shared memory
+constexpr int ROW = HS + 4;  // floats between the rows of K in shared memory
+constexpr int V_ROW = HS_V + 4;  // and of V
 constexpr int UNROLL = 4;
 constexpr int VEC = 4;      // elements a read of K and V
 
 constexpr int THREADS = 32 * WARPS;
-constexpr int COLS = (HS + 31) / 32;  // of O a lane: its number, its number + 32, ...
+constexpr int COLS = (HS_V + 31) / 32;  // of O a lane: its number, its number + 32, ...
 constexpr int WIDTH = 4;  // columns of Q and K, and weights, that are taken at a time
 
 /// Combines x over the warp.
@@ -69,7 +71,7 @@ __device__ __forceinline__ void add_values(float (&o)[QUERIES][COLS], const floa
             float value[COLS];
 #pragma unroll
             for (int c = 0; c < COLS; ++c)
-                value[c] = HS % 32 == 0 || c * 32 + lane < HS ? v_rows[(j + e) * ROW + c * 32 + lane] : 0.0f;
+                value[c] = HS_V % 32 == 0 || c * 32 + lane < HS_V ? v_rows[(j + e) * V_ROW + c * 32 + lane] : 0.0f;
 #pragma unroll
             for (int i = 0; i < QUERIES; ++i) {
                 if (MASKED && key_begin + j + e >= seen[i]) continue;  // 0 times NaN would be NaN
@@ -88,8 +90,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     extern __shared__ __align__(16) unsigned char smem[];
     float* const k_tile = reinterpret_cast<float*>(smem);
     float* const v_tile = k_tile + BLOCK_N * ROW;
-    float* const own_queries = v_tile + BLOCK_N * ROW + threadIdx.x / 32 * QUERIES * HS;
-    float* const own_weights = v_tile + BLOCK_N * ROW + WARPS * QUERIES * HS + threadIdx.x / 32 * QUERIES * 32;
+    float* const own_queries = v_tile + BLOCK_N * V_ROW + threadIdx.x / 32 * QUERIES * HS;
+    float* const own_weights = v_tile + BLOCK_N * V_ROW + WARPS * QUERIES * HS + threadIdx.x / 32 * QUERIES * 32;
 
     const int grid_tile = blockIdx.x;
     const int batch = blockIdx.z;
@@ -126,8 +128,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
         __syncthreads();  // the tiles before have been read
         stage<BLOCK_N, HS, ROW, VEC, THREADS>(k_tile, keys + tile_begin * k.stride[2], k.stride[2], k.stride[3],
                                               T_kv - tile_begin, vectors_k);
-        stage<BLOCK_N, HS, ROW, VEC, THREADS>(v_tile, values + tile_begin * v.stride[2], v.stride[2], v.stride[3],
-                                              T_kv - tile_begin, vectors_v);
+        stage<BLOCK_N, HS_V, V_ROW, VEC, THREADS>(v_tile, values + tile_begin * v.stride[2], v.stride[2], v.stride[3],
+                                                  T_kv - tile_begin, vectors_v);
         __syncthreads();
 #pragma unroll 1
         for (int part = 0; part < BLOCK_N; part += 32) {
@@ -161,7 +163,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 #pragma unroll
             for (int i = 0; i < QUERIES; ++i) own_weights[i * 32 + lane] = weight[i];
             __syncwarp();
-            const float* const v_rows = v_tile + part * ROW;
+            const float* const v_rows = v_tile + part * V_ROW;
             if (key_begin + 32 <= shortest)
                 add_values<false>(o, weight, own_weights, v_rows, 32, key_begin, seen);
             else
@@ -181,12 +183,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 #pragma unroll
         for (int c = 0; c < COLS; ++c) {
             const int d = c * 32 + lane;
-            if (d < HS) result[query * out.stride[2] + d * out.stride[3]] = from_float<element>(o[i][c] * factor);
+            if (d < HS_V) result[query * out.stride[2] + d * out.stride[3]] = from_float<element>(o[i][c] * factor);
         }
     }
 
     __syncwarp();  // the warp's rows of O are written
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, NH / NH_kv, scores};
 #pragma unroll 1
     for (int query = first; query < min(first + QUERIES, T); ++query) exact.mend(out, lse, batch, head, query);
 }

@@ -19,7 +19,7 @@ def plain(inputs: Arrays, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     q, k, v = (inputs[name].astype(np.float64) for name in ("q", "k", "v"))
     B, NH, T, HS = q.shape
     T_kv, group = k.shape[2], NH // k.shape[1]
-    out, lse = np.zeros(q.shape), np.full((B, NH, T), -np.inf)
+    out, lse = np.zeros((B, NH, T, v.shape[3])), np.full((B, NH, T), -np.inf)
     for b, h, i in np.ndindex(B, NH, T):
         keys = min(T_kv, i + 1 + T_kv - T) if problem["causal"] else T_kv
         if keys > 0:

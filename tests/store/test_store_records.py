@@ -46,6 +46,15 @@ def test_every_outcome_reads_back_as_it_was_written(store: Store) -> None:
     assert (first.source_hash, first.stage, first.driver, first.compiler) == (SOURCE, "trial", "570.1", "nvcc 13.0.88")
 
 
+def test_values_of_another_size_read_back(store: Store) -> None:
+    """And where they are of the usual one, rows are those of before there was the field."""
+    wide = FORWARD.replace(HS_v=96)
+    for problem in (FORWARD, wide):
+        store.record(H200, problem, candidate(), SOURCE, ok(1.0))
+        assert [record.problem for record in store.measurements(problem, "h200")] == [problem]
+    assert [winner.record.problem["HS_v"] for winner in store.winners()] == [64, 96]
+
+
 def test_a_trial_is_recorded_once_for_each_source_driver_and_compiler(store: Store) -> None:
     first = store.record(H200, FORWARD, candidate(), SOURCE, ok(2.0))
     assert store.record(H200, FORWARD, candidate(), SOURCE, ok(1.0)) == first

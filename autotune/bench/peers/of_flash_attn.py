@@ -13,6 +13,8 @@ class FlashAttn(PackagePeer):
     def why_not(self, problem: Problem) -> str | None:
         if problem.dtype == "fp32":
             return "it takes fp16 and bf16"
+        if problem["HS_v"] != problem["HS"]:
+            return "it takes values of the keys' head size"
         return "it takes head sizes up to 256" if problem.integer("HS") > 256 else None
 
     def attend(self, problem: Problem) -> Attend:

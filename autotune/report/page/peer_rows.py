@@ -41,8 +41,10 @@ class PeerRow:
 
     def is_of(self, section: Section) -> bool:
         """Whether it is of a section's problem, as far as it says; it says nothing: no."""
-        known = section.problem.to_json()
+        problem = section.problem
+        known = {"op": problem.op, **problem.fields}
         told = {name: value for name, value in self.fields.items() if name in known}
+        told |= {name: told[source] for name, source in problem.implied if source in told and name not in told}
         if self.device not in {"", section.identity.spec.title}:
             return False
         return bool(told) and all(str(known[name]).lower() == str(value).lower() for name, value in told.items())
@@ -101,7 +103,7 @@ def _rows(data: Any, fields: Mapping[str, Any], device: str) -> Iterator[PeerRow
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     problem = data.get("problem")
     found = dict(problem) if isinstance(problem, Mapping) else {}
-    plain = ("op", "B", "NH", "NH_kv", "T", "T_kv", "HS", "dtype", "causal", "layout")
+    plain = ("op", "B", "NH", "NH_kv", "T", "T_kv", "HS", "HS_v", "dtype", "causal", "layout")
     found |= {name: data[name] for name in plain if name in data}
     return {name: value for name, value in found.items() if isinstance(value, str | int | float)}
 

@@ -67,8 +67,8 @@ __device__ __forceinline__ bool row_is_finite(const T* row, long long stride)
     return __all_sync(ALL_LANES, finite);
 }
 
-/// What the forward pass computes. All functions are called by whole warps.
-template <int HS, bool CAUSAL, class T>
+/// What the forward pass computes; rows of V and O have HS_V elements. All functions are called by whole warps.
+template <int HS, bool CAUSAL, class T, int HS_V = HS>
 struct ExactForward {
     View<const T, 4> q;
     View<const T, 4> k;
@@ -112,7 +112,7 @@ struct ExactForward {
         return highest + log(sum);
     }
 
-    /// Column d of a row of O, of each lane its own; none for HS and beyond. `log_sum`: the row's.
+    /// Column d of a row of O, of each lane its own; none for HS_V and beyond. `log_sum`: the row's.
     __device__ __forceinline__ double column(int b, int h, int query, double log_sum, int d) const
     {
         if (log_sum != log_sum) return log_sum;
@@ -126,10 +126,10 @@ struct ExactForward {
 #pragma unroll 1
             for (int j = 0; j < min(32, seen - first); ++j) {
                 const double weight_there = __shfl_sync(ALL_LANES, weight, j);
-                if (d >= HS) continue;
+                if (d >= HS_V) continue;
                 result = fma(weight_there, exactly(exact_row(v, b, h / group, first + j)[d * v.stride[3]]), result);
             }
-            if (__all_sync(ALL_LANES, result != result || d >= HS)) break;
+            if (__all_sync(ALL_LANES, result != result || d >= HS_V)) break;
         }
         return result;
     }
@@ -138,23 +138,25 @@ struct ExactForward {
     __device__ __forceinline__ void mend(const View<T, 4>& out, float* log_sums, int b, int h, int query) const
     {
         T* const row = exact_row(out, b, h, query);
-        if (row_is_finite<HS>(row, out.stride[3])) return;
+        if (row_is_finite<HS_V>(row, out.stride[3])) return;
         const double log_sum = log_sum_exp(b, h, query);
         __syncwarp();  // all of the warp have looked
         if (own_lane() == 0)
             log_sums[(static_cast<long long>(b) * NH + h) * scores.T + query] = static_cast<float>(log_sum);
 #pragma unroll 1
-        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS); d += 32) {
+        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS_V); d += 32) {
             const double result = column(b, h, query, log_sum, d);
-            if (d < HS) row[d * out.stride[3]] = from_float<T>(static_cast<float>(result));
+            if (d < HS_V) row[d * out.stride[3]] = from_float<T>(static_cast<float>(result));
         }
     }
 };
 
 /// What the backward pass computes, from the log-sum-exp and the output that the forward pass left. All functions are
-/// called by whole warps.
-template <int HS, bool CAUSAL, class T>
+/// called by whole warps. Rows of V, O and their gradients have HS_V elements.
+template <int HS, bool CAUSAL, class T, int HS_V = HS>
 struct ExactGradients {
+    static constexpr int WIDEST = HS > HS_V ? HS : HS_V;
+
     View<const T, 4> q;
     View<const T, 4> k;
     View<const T, 4> v;
@@ -174,8 +176,8 @@ struct ExactGradients {
         const double log_sum = log_sums[(static_cast<long long>(b) * NH + h) * scores.T + query];
         p = log_sum == minus_infinity() ? 0.0 : exp(score - log_sum);
         if (p > 1.0) p = 1.0;  // the log-sum-exp is rounded
-        const double dp = exact_dot<HS>(own_dout, dout.stride[3], exact_row(v, b, h / group, key), v.stride[3]);
-        ds = p * (dp - exact_dot<HS>(own_dout, dout.stride[3], exact_row(out, b, h, query), out.stride[3]));
+        const double dp = exact_dot<HS_V>(own_dout, dout.stride[3], exact_row(v, b, h / group, key), v.stride[3]);
+        ds = p * (dp - exact_dot<HS_V>(own_dout, dout.stride[3], exact_row(out, b, h, query), out.stride[3]));
     }
 
     /// Column d of a row of dQ, of each lane its own; none for HS and beyond.
@@ -213,7 +215,7 @@ struct ExactGradients {
         }
     }
 
-    /// Column d of a row of dK and of dV, of each lane its own; none for HS and beyond.
+    /// Column d of a row of dK and of dV, of each lane its own; none beyond the row's end.
     __device__ __forceinline__ void key_column(int b, int h_kv, int key, int d, double& of_dk, double& of_dv) const
     {
         of_dk = of_dv = 0.0;
@@ -228,11 +230,13 @@ struct ExactGradients {
                 for (int i = 0; i < min(32, scores.T - first); ++i) {
                     const double p_there = __shfl_sync(ALL_LANES, p, i);
                     const double ds_there = __shfl_sync(ALL_LANES, ds, i);
-                    if (d >= HS) continue;
-                    of_dk = fma(ds_there, exactly(exact_row(q, b, h, first + i)[d * q.stride[3]]), of_dk);
-                    of_dv = fma(p_there, exactly(exact_row(dout, b, h, first + i)[d * dout.stride[3]]), of_dv);
+                    if (d >= WIDEST) continue;
+                    if (HS == WIDEST || d < HS)
+                        of_dk = fma(ds_there, exactly(exact_row(q, b, h, first + i)[d * q.stride[3]]), of_dk);
+                    if (HS_V == WIDEST || d < HS_V)
+                        of_dv = fma(p_there, exactly(exact_row(dout, b, h, first + i)[d * dout.stride[3]]), of_dv);
                 }
-                if (__all_sync(ALL_LANES, (of_dk != of_dk && of_dv != of_dv) || d >= HS)) return;
+                if (__all_sync(ALL_LANES, (of_dk != of_dk && of_dv != of_dv) || d >= WIDEST)) return;
             }
         of_dk *= scores.scale;
     }
@@ -241,15 +245,16 @@ struct ExactGradients {
     template <bool IS_DK>
     __device__ __forceinline__ void mend_key(const View<T, 4>& gradient, int b, int h_kv, int key) const
     {
+        constexpr int COLS = IS_DK ? HS : HS_V;
         T* const row = exact_row(gradient, b, h_kv, key);
-        if (row_is_finite<HS>(row, gradient.stride[3])) return;
+        if (row_is_finite<COLS>(row, gradient.stride[3])) return;
         __syncwarp();  // all of the warp have looked
 #pragma unroll 1
-        for (int d = own_lane(); __any_sync(ALL_LANES, d < HS); d += 32) {
+        for (int d = own_lane(); __any_sync(ALL_LANES, d < COLS); d += 32) {
             double of_dk;
             double of_dv;
             key_column(b, h_kv, key, d, of_dk, of_dv);
-            if (d < HS) row[d * gradient.stride[3]] = from_float<T>(static_cast<float>(IS_DK ? of_dk : of_dv));
+            if (d < COLS) row[d * gradient.stride[3]] = from_float<T>(static_cast<float>(IS_DK ? of_dk : of_dv));
         }
     }
 };

@@ -6,7 +6,7 @@
 #include "common/attention/score.cuh"
 #include "common/view.cuh"
 
-template <class Element, int HS, bool CAUSAL>
+template <class Element, int HS, bool CAUSAL, int HS_V = HS>
 struct GradientOperands {
     View<Element, 4> q;
     View<Element, 4> k;
@@ -23,7 +23,7 @@ struct GradientOperands {
     float scale;
 
     /// What computes single rows again.
-    __device__ __forceinline__ ExactGradients<HS, CAUSAL, Element> exact() const
+    __device__ __forceinline__ ExactGradients<HS, CAUSAL, Element, HS_V> exact() const
     {
         return {read_only(q), read_only(k), read_only(v), read_only(out),           read_only(dout),
                 lse,          NH,           NH / NH_kv,   Scores<CAUSAL>(T, T_kv, scale)};

@@ -18,25 +18,32 @@ enum class Schedule { TOGETHER, OVERLAPPED, IN_TURN };
 /// STAY: a warp multiplies with its P and dS itself. DS_COPIED: others need dS, too. CHANGE_WARPS: other warps multiply.
 enum class PairRoute { STAY, DS_COPIED, CHANGE_WARPS };
 
-/// A warp's place in a block of keys, 16 * M of which SHARERS warps own, and where its lanes read tiles, for ldmatrix.
-template <class Tile, int M, int SHARERS>
+/// A warp's place in a block of keys, 16 * M of which SHARERS warps own, and where its lanes read tiles, for ldmatrix: of Q
+/// and K, and ValueTiles, of V and dO.
+template <class Tile, int M, int SHARERS, class ValueTile = Tile>
 struct KeyLanes {
     int lane;
     int row;   // the warp's first key in the block
     int part;  // its number among the warps that own these keys
     int rows_first = ldmatrix_rows_first<Tile>();
     int cols_first = ldmatrix_cols_first<Tile>();
+    int value_rows_first = rows_first;
+    int value_cols_first = cols_first;
 
     __device__ __forceinline__ KeyLanes(int warp, int lane_)
         : lane(lane_), row(warp / SHARERS * 16 * M), part(warp % SHARERS)
     {
+        if constexpr (ValueTile::ROW_BYTES != Tile::ROW_BYTES) {
+            value_rows_first = ldmatrix_rows_first<ValueTile>();
+            value_cols_first = ldmatrix_cols_first<ValueTile>();
+        }
     }
 };
 
 /// The step: a tile of queries, a chunk of CHUNK of them at a time, for the 16 * M keys of a warp and its part of the
-/// chunks. Keys, Values: OwnRows of M tiles. Sums: a warp's fragments of dK and of dV.
+/// chunks. Sums, ValueSums: a warp's fragments of dK and of dV.
 template <class T, int CHUNK, int SHARERS, PairRoute ROUTE, bool CAUSAL, class Tile, class PairTile, bool STMATRIX, int M,
-          bool K_IN_REGISTERS, bool V_IN_REGISTERS, class Sums>
+          bool K_IN_REGISTERS, bool V_IN_REGISTERS, class Sums, class ValueTile = Tile, class ValueSums = Sums>
 struct KeyStep {
     static constexpr bool CHANGE_WARPS = ROUTE == PairRoute::CHANGE_WARPS;
     static constexpr int CHUNKS = PairTile::COLS / CHUNK / SHARERS;  // of the tile, this warp's
@@ -45,12 +52,12 @@ struct KeyStep {
 
     const Scores<CAUSAL>& scores;
     const OwnRows<Tile, M, K_IN_REGISTERS>& keys;
-    const OwnRows<Tile, M, V_IN_REGISTERS>& values;
-    const KeyLanes<Tile, M, SHARERS>& lanes;
+    const OwnRows<ValueTile, M, V_IN_REGISTERS>& values;
+    const KeyLanes<Tile, M, SHARERS, ValueTile>& lanes;
     const PairWriter<PairTile, STMATRIX>& writer;
     int pair_rows_first;  // the lane's row of a tile of pairs, where these change warps
     Sums& dk;             // where P and dS stay with the warp, it adds to these
-    Sums& dv;
+    ValueSums& dv;
     SharedAddress q;
     SharedAddress dout;
     const float4* sums;  // of two neighbouring queries each
@@ -89,7 +96,7 @@ struct KeyStep {
     __device__ __forceinline__ void multiply(Products& s, Products& dp, int first) const
     {
         multiply_over_head<T>(s, keys, q + Tile::bytes(first) + lanes.cols_first);
-        multiply_over_head<T>(dp, values, dout + Tile::bytes(first) + lanes.cols_first);
+        multiply_over_head<T>(dp, values, dout + ValueTile::bytes(first) + lanes.value_cols_first);
     }
 
     /// dV += P^T dO for 16 queries, or on to the warps that do.
@@ -98,7 +105,7 @@ struct KeyStep {
         if constexpr (CHANGE_WARPS)
             writer.write(p, a, first);
         else
-            multiply_over_rows<T, Tile>(dv, a, dout + Tile::bytes(first) + lanes.rows_first);
+            multiply_over_rows<T, ValueTile>(dv, a, dout + ValueTile::bytes(first) + lanes.value_rows_first);
     }
 
     /// dK += dS^T Q for 16 queries, and on to the warps that need dS.
@@ -174,7 +181,7 @@ struct KeyStep {
             pass_on_p(rounded[CHANGE_WARPS ? 0 : i / 16], first + i);
         }
         if constexpr (CHANGE_WARPS) __syncwarp();  // this warp's P is there
-        multiply_over_head<T>(s, values, dout + Tile::bytes(first) + lanes.cols_first);  // dP
+        multiply_over_head<T>(s, values, dout + ValueTile::bytes(first) + lanes.value_cols_first);  // dP
 #pragma unroll
         for (int i = 0; i < CHUNK; i += 16) {
             Pairs& a = rounded[CHANGE_WARPS ? 0 : i / 16];

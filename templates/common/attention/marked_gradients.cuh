@@ -35,8 +35,8 @@ __device__ __forceinline__ RowPlace sixteen_rows(int number, int heads, int rows
 }
 
 /// Computes sixteen rows of dK and dV again, from `first` on, if one of the two is marked. For a warp, as the next.
-template <int HS, bool CAUSAL, class T>
-__device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL, T>& exact, const View<T, 4>& dk,
+template <int HS, bool CAUSAL, class T, int HS_V>
+__device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dk,
                                                  const View<T, 4>& dv, const RowPlace& first)
 {
     const bool right = is_finite(to_float(row_of(dk, first)[0])) && is_finite(to_float(row_of(dv, first)[0]));
@@ -50,8 +50,8 @@ __device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL
 }
 
 /// The same of dQ; marks are in the first of each COLS columns.
-template <int COLS = 1 << 20, int HS, bool CAUSAL, class T>
-__device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAUSAL, T>& exact, const View<T, 4>& dq,
+template <int COLS = 1 << 20, int HS, bool CAUSAL, class T, int HS_V>
+__device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dq,
                                                     const RowPlace& first)
 {
     bool right = is_finite(to_float(row_of(dq, first)[0]));

@@ -14,10 +14,13 @@
 #include "common/tile/slab_tile.cuh"
 
 /// A block of two warp groups and a producer. BLOCK: keys a step; K_STAGES, V_STAGES: tiles of them in shared memory.
-template <class T, int COLS, int BLOCK, bool CAUSAL, int K_STAGES, int V_STAGES>
+/// V_COLS: columns of V and dO.
+template <class T, int COLS, int BLOCK, bool CAUSAL, int K_STAGES, int V_STAGES, int V_COLS = COLS>
 struct QueryPass {
-    using Rows = SlabTile<64, COLS>;  // a group's, of Q, dO and dQ
+    using Rows = SlabTile<64, COLS>;     // a group's, of Q and dQ
+    using OutRows = SlabTile<64, V_COLS>;  // and of dO
     using Keys = SlabTile<BLOCK, COLS>;
+    using Values = SlabTile<BLOCK, V_COLS>;
     using Once = RingPlace<1>;
 
     SharedAddress q, dout, k, v;
@@ -30,8 +33,8 @@ struct QueryPass {
 
     __device__ __forceinline__ QueryPass(SharedAddress smem, const Scores<CAUSAL>& scores_, int batch_, int head_,
                                          int block)
-        : q(smem), dout(q + 2 * Rows::BYTES), k(dout + 2 * Rows::BYTES), v(k + K_STAGES * Keys::BYTES),
-          rows{v + V_STAGES * Keys::BYTES}, keys{rows.first + rows.BYTES}, values{keys.first + keys.BYTES},
+        : q(smem), dout(q + 2 * Rows::BYTES), k(dout + 2 * OutRows::BYTES), v(k + K_STAGES * Keys::BYTES),
+          rows{v + V_STAGES * Values::BYTES}, keys{rows.first + rows.BYTES}, values{keys.first + keys.BYTES},
           scores(scores_), batch(batch_), head(head_), first(block * 128)
     {
     }
@@ -55,11 +58,11 @@ struct QueryPass {
     __device__ __forceinline__ void produce(int key_head, const TensorMap& q_map, const TensorMap& dout_map,
                                             const TensorMap& k_map, const TensorMap& v_map) const
     {
-        rows.begin_fill(Once(), 4 * Rows::BYTES);
+        rows.begin_fill(Once(), 2 * Rows::BYTES + 2 * OutRows::BYTES);
         for (int group = 0; group < 2; ++group) {
             const int row = first + group * 64;
             load_slabs<Rows>(q + group * Rows::BYTES, q_map, rows.full(Once()), {0, row, head, batch});
-            load_slabs<Rows>(dout + group * Rows::BYTES, dout_map, rows.full(Once()), {0, row, head, batch});
+            load_slabs<OutRows>(dout + group * OutRows::BYTES, dout_map, rows.full(Once()), {0, row, head, batch});
         }
         RingPlace<K_STAGES> at_k;
         RingPlace<V_STAGES> at_v;
@@ -68,8 +71,9 @@ struct QueryPass {
             keys.begin_fill(at_k, Keys::BYTES);
             load_slabs<Keys>(k + at_k.stage * Keys::BYTES, k_map, keys.full(at_k), {0, tile * BLOCK, key_head, batch});
             at_k.advance();
-            values.begin_fill(at_v, Keys::BYTES);
-            load_slabs<Keys>(v + at_v.stage * Keys::BYTES, v_map, values.full(at_v), {0, tile * BLOCK, key_head, batch});
+            values.begin_fill(at_v, Values::BYTES);
+            load_slabs<Values>(v + at_v.stage * Values::BYTES, v_map, values.full(at_v),
+                               {0, tile * BLOCK, key_head, batch});
             at_v.advance();
         }
     }
@@ -96,13 +100,13 @@ struct QueryPass {
         const auto step = [&](int tile, auto masked) {
             float s[BLOCK / 2], dp[BLOCK / 2];
             uint32_t ds[BLOCK / 16][4];
-            const SharedAddress k_tile = k + at_k.stage * Keys::BYTES, v_tile = v + at_v.stage * Keys::BYTES;
+            const SharedAddress k_tile = k + at_k.stage * Keys::BYTES, v_tile = v + at_v.stage * Values::BYTES;
             keys.wait_full(at_k);
             wgmma_fence(s);
             multiply_over_columns<T, Rows, Keys>(s, Rows::rows_by_k(q + group * Rows::BYTES), k_tile);
             values.wait_full(at_v);
             wgmma_fence(dp);
-            multiply_over_columns<T, Rows, Keys>(dp, Rows::rows_by_k(dout + group * Rows::BYTES), v_tile);
+            multiply_over_columns<T, OutRows, Values>(dp, OutRows::rows_by_k(dout + group * OutRows::BYTES), v_tile);
             wgmma_wait<1>(s);
             if (masked) {
                 const int query = row + accumulator_row(), key = tile * BLOCK + accumulator_col();

@@ -8,8 +8,9 @@
 #include "common/ptx/shared_address.cuh"
 #include "common/warp/products.cuh"
 
-/// A tile of KEYS keys, a chunk of CHUNK of them at a time, for the 16 * M queries of a warp.
-template <class T, int CHUNK, int KEYS, bool CAUSAL, class Tile, int M, bool Q_IN_REGISTERS, bool DO_IN_REGISTERS>
+/// A tile of KEYS keys, a chunk of CHUNK of them at a time, for the 16 * M queries of a warp. V and dO lie in ValueTiles.
+template <class T, int CHUNK, int KEYS, bool CAUSAL, class Tile, int M, bool Q_IN_REGISTERS, bool DO_IN_REGISTERS,
+          class ValueTile = Tile>
 struct QueryStep {
     static constexpr int CHUNKS = KEYS / CHUNK;
     using Products = float[M][CHUNK / 8][4];  // S or dP: own queries by a chunk
@@ -17,13 +18,14 @@ struct QueryStep {
 
     const Scores<CAUSAL>& scores;
     const OwnRows<Tile, M, Q_IN_REGISTERS>& queries;
-    const OwnRows<Tile, M, DO_IN_REGISTERS>& douts;
+    const OwnRows<ValueTile, M, DO_IN_REGISTERS>& douts;
     const RowSums (&sums)[2 * M];  // of the lane's queries
     Gradients& dq;
     int rows_first;  // the lane's row of a tile, for ldmatrix with rows first
     int cols_first;  // and with columns first
     SharedAddress k;
     SharedAddress v;
+    int value_cols_first = cols_first;
 
     /// All chunks. `query`: the warp's first one. `key`: the tile's first. `masked`: some pairs are hidden. OVERLAPPED:
     /// where none are, tensor cores multiply the next chunk while one is weighed.
@@ -48,7 +50,7 @@ struct QueryStep {
     __device__ __forceinline__ void multiply(Products& s, Products& dp, int first) const
     {
         multiply_over_head<T>(s, queries, k + Tile::bytes(first) + cols_first);
-        multiply_over_head<T>(dp, douts, v + Tile::bytes(first) + cols_first);
+        multiply_over_head<T>(dp, douts, v + ValueTile::bytes(first) + value_cols_first);
     }
 
     /// dP becomes dS; dQ += dS K.

@@ -8,9 +8,9 @@
 
 /// Scales and rounds 16 rows by 32 columns of dQ, from row `first` and column `col` on, for a warp; computes again what is
 /// not finite. `Sums`: AccumulatorSums; `sums`: of the tile in which row `row` is the first.
-template <class Sums, int HS, bool CAUSAL, class T>
+template <class Sums, int HS, bool CAUSAL, class T, int HS_V>
 __device__ __forceinline__ void round_sums(const float* sums, int row, const View<T, 4>& dq,
-                                           const ExactGradients<HS, CAUSAL, T>& exact, const RowPlace& first, int col)
+                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col)
 {
     const int lane = threadIdx.x % 32;
     const float scale = exact.scores.scale;

@@ -136,6 +136,17 @@ struct TileCopier {
     }
 };
 
+/// What copies tiles that lie beside those of another one: where rows are as long, with the same part for each thread.
+template <class Tile, class Other, int THREADS>
+__device__ __forceinline__ TileCopier<Tile, THREADS> copier_beside(const TileCopier<Other, THREADS>& other)
+{
+    constexpr bool SAME_ROWS = Tile::ROW_BYTES == Other::ROW_BYTES && Tile::WIDTH == Other::WIDTH;
+    if constexpr (SAME_ROWS)
+        return {other.offset};
+    else
+        return {};
+}
+
 /// Starts to copy ROWS rows of a head from row `first` on; what the matrix does not have becomes 0, as rows from `rows` on.
 template <int ROWS, class Tile, int THREADS, class T>
 __device__ __forceinline__ void copy_rows(const TileCopier<Tile, THREADS>& copier, unsigned char* tile,
