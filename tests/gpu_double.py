@@ -12,7 +12,7 @@ import numpy as np
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import LaunchError
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Energy, Timing
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 from autotune.devices.factory import DeviceOpener
@@ -32,6 +32,7 @@ class GpuDouble(PythonDevice):
     """`SIZE` in a source is its time in ms; FAULT 1 fails a launch, 2 ends the process, 3 hangs."""
 
     log: Path | None = None
+    watts: float = 700.0  # of a kernel whose SIZE is 10; slower ones draw less, so that they take less energy, too
 
     def environment(self) -> Mapping[str, str]:
         self._say("opened")
@@ -63,6 +64,20 @@ class GpuDouble(PythonDevice):
         ms = float(program.constants["SIZE"])
         return Timing("measured", ms, ms, ms, ms, 7, "made up")
 
+    def why_no_energy(self) -> str:
+        return "" if self.watts else "it has no counter"
+
+    def idle_power_w(self) -> float:
+        self._say("idle")
+        return 80.0
+
+    def energy(self, program: PythonProgram, plan: LaunchPlan, seconds: float) -> Energy:
+        assert isinstance(program, SourceProgram)
+        size = program.constants["SIZE"]
+        self._say(f"meter {size} for {seconds}")
+        watts = self.watts / (size / 10) ** 1.5
+        return Energy(watts * size, watts, float(size), 10, seconds, "made up")
+
     def _say(self, text: str) -> None:
         assert self.log is not None
         with self.log.open("a") as file:
@@ -73,7 +88,8 @@ class GpuDouble(PythonDevice):
 class GpuDoubleOpener(DeviceOpener):
     problem: Problem
     log: Path
+    watts: float = 700.0
 
     def open(self) -> Device:
-        device: Any = GpuDouble(self.problem, "cuda", log=self.log)
+        device: Any = GpuDouble(self.problem, "cuda", log=self.log, watts=self.watts)
         return device  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement, OutputCheck, Timing, Verification
+from autotune.core.measurement import Energy, Measurement, OutputCheck, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.values import Config, Value
 from autotune.gpus.identity import DeviceIdentity
@@ -71,6 +71,8 @@ class FunctionEvaluator:
     again: Callable[[Candidate], Measurement] | None = None
     asked: list[Candidate] = field(default_factory=list)
     best_ms: float | None = None
+    figures: list[tuple[float, float]] = field(default_factory=list)
+    metered: list[tuple[Candidate, int]] = field(default_factory=list)
     _waiting: list[Candidate] = field(default_factory=list)
 
     def submit(self, candidate: Candidate) -> None:
@@ -89,12 +91,20 @@ class FunctionEvaluator:
     def note_best(self, ms: float) -> None:
         self.best_ms = ms
 
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        self.figures.append((ms, energy.mj))
+
     def load(self) -> Load:
         return Load(waiting=len(self._waiting))
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         again = self.again or self.measure
         return [again(candidate).timing for candidate in candidates]
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
+        self.metered += [(candidate, rounds) for candidate in candidates]
+        again = self.again or self.measure
+        return [again(candidate).energy for candidate in candidates]
 
     def drop(self) -> None:
         self._waiting.clear()

@@ -59,6 +59,8 @@ class Best:
     remarks: tuple[str, ...] = ()
     expected_ms: float | None = None  # for this problem, from times of others; never beside `ms`
     sure: str = ""  # how sure the answer is, in words
+    energy_mj: float | None = None  # of a call, where `found_ms` is known with it
+    error: float | None = None  # the part of its bound, where that was asked about
 
     @property
     def config(self) -> dict[str, Value]:
@@ -121,6 +123,7 @@ class Best:
             "kind": self.kind,
             "ms": self.ms,
             "found_ms": self.found_ms,
+            "energy_mj": self.energy_mj,
             "expected_ms": self.expected_ms,
             "sure": self.sure,
             "problem": self.problem.to_json(),

@@ -65,6 +65,8 @@ def export(  # noqa: PLR0913 - as `autotune.best`
     reference: Named | Function | None = None,
     inputs: Named | Function | None = None,
     full_precision: bool = False,
+    objective: str = "time",
+    max_error: float | None = None,
     **fields: Value,
 ) -> Exported:
     """Write the best configuration known for a problem as source code.
@@ -82,6 +84,8 @@ def export(  # noqa: PLR0913 - as `autotune.best`
         reference: as for `autotune.best`.
         inputs: as for `autotune.best`.
         full_precision: as for `autotune.best`.
+        objective: as for `autotune.best`.
+        max_error: as for `autotune.best`.
         fields: of the problem.
 
     Raises:
@@ -90,7 +94,7 @@ def export(  # noqa: PLR0913 - as `autotune.best`
     """
     found = best(
         op, device=device, db=db, template=template, reference=reference, inputs=inputs,
-        full_precision=full_precision, **fields,
+        full_precision=full_precision, objective=objective, max_error=max_error, **fields,
     )  # fmt: skip
     if format not in get_args(Format):
         raise UsageError(f"there is no format {format!r}; choose from {', '.join(get_args(Format))}")

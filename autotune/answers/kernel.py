@@ -357,7 +357,7 @@ def kernel(
     def look() -> Best:
         return best(
             op, device=chosen, db=db, template=template, reference=reference, inputs=inputs,
-            full_precision=full_precision, **fields,
+            full_precision=full_precision, objective="time", max_error=None, **fields,
         )  # fmt: skip
 
     found = found_or_tuned(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.answers.best import Answer, Best, sureness
+from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.core import settings
 from autotune.core.candidate import Candidate
 from autotune.core.database_files import plain_path
@@ -23,14 +24,13 @@ from autotune.core.errors import UsageError
 from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.core.words import format_ms
+from autotune.core.words import format_ms, nearest_round
 from autotune.estimate.fit import Known, by_promise, known_starts
-from autotune.families import template as templates
 from autotune.families.catalogue import Families
-from autotune.families.op_ref import load_own
 from autotune.families.starts import Start
 from autotune.families.user_functions import Function, Named, named
 from autotune.gpus import present as here
+from autotune.gpus.identity import parse_device
 from autotune.gpus.known import gpu
 from autotune.gpus.meant import meant_gpu
 from autotune.gpus.spec import DeviceSpec
@@ -52,7 +52,7 @@ _ALIKE, _AKIN, _STARTS = 8, 4, 6
 os.register_at_fork(after_in_child=_DATABASES.clear)
 
 
-def best(
+def best(  # noqa: PLR0913 - every argument is a choice that the command line offers too
     op: str | None = None,
     *,
     device: str | DeviceSpec | None = None,
@@ -61,14 +61,16 @@ def best(
     reference: Named | Function | None = None,
     inputs: Named | Function | None = None,
     full_precision: bool = False,
+    objective: str = "time",
+    max_error: float | None = None,
     **fields: Value,
 ) -> Best:
     """The best configuration known for a problem.
 
     Args:
         op: `forward` (the default), `backward`, or the op of `template`.
-        device: a GPU's name, `cuda` for the one present, `cpu` for the target of estimates; by default
-            `AUTOTUNE_DEVICE`, else the GPU present, else `AUTOTUNE_TARGET`.
+        device: a GPU's name, `cuda` for the one present, `cpu` for the target of estimates, `h200@400W` for what was
+            measured under a limit; by default `AUTOTUNE_DEVICE`, else the GPU present, else `AUTOTUNE_TARGET`.
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
@@ -76,12 +78,16 @@ def best(
             not name it.
         inputs: the function that makes its inputs, likewise.
         full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
+        objective: `time`, `energy` or `edp` (energy times time): what of this very problem is best by its energy, where
+            that is known.
+        max_error: the part of the error bound that a winner may use (0.5: half of it).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
     Raises:
         ProblemError: a field that makes no sense.
         UsageError: an unknown GPU or a malformed URL.
-        NoFeasibleConfiguration: no template can compute this problem on the device.
+        NoFeasibleConfiguration: no template can compute this problem on the device, or nothing on record has such an
+            error.
         DeviceMissing: `cuda` without a GPU.
         StoreError: the database cannot be read, or has another schema version.
     """
@@ -89,7 +95,7 @@ def best(
     reader, winners = _DATABASES.get(database) or _open(database)
     stamp = reader.stamp()
     asked = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"))
-    key = (*asked, full_precision, *fields.items())
+    key = (*asked, full_precision, objective, max_error, *fields.items())
     try:
         known = _ANSWERS.get(key) if template is None else None
     except TypeError:  # a value that cannot be hashed is no value of a field: the op says so below
@@ -97,7 +103,8 @@ def best(
     if known is not None and known[0] == stamp:
         return known[1]
     finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
-    answer = finder.exact() or finder.fitting() or finder.default()
+    wish = make_wish(objective, max_error, parse_device(device_name(device)).cap)
+    answer = finder.usual() if wish.plain else finder.wished(wish)
     if template is None:
         _remember(key, stamp, answer)
     return answer
@@ -127,14 +134,14 @@ def best_of_lengths(
     def ask(asked: Mapping[str, Value]) -> Best:
         return best(
             op, device=device, db=db, template=template, reference=reference, inputs=inputs,
-            full_precision=full_precision, **asked,
+            full_precision=full_precision, objective="time", max_error=None, **asked,
         )  # fmt: skip
 
     database = _location(db)
     _, winners = _DATABASES.get(database) or _open(database)
     finder = _finder(winners, op, device, template, reference, inputs, full_precision, fields)
     lengths = [field.name for field in get_op(finder.problem.op).fields if field.maximum == LONGEST]
-    near = finder.problem.replace(**{name: _rounded(finder.problem.integer(name)) for name in lengths})
+    near = finder.problem.replace(**{name: nearest_round(finder.problem.integer(name)) for name in lengths})
     exact = finder.exact()
     if exact is not None or near == finder.problem:
         return exact or ask(fields)
@@ -145,18 +152,12 @@ def best_of_lengths(
     return replace(found, problem=finder.problem, answer=answer, remarks=(*found.remarks, f"as for {near}"))
 
 
-def _rounded(length: int) -> int:
-    """The nearest number of three binary digits and zeros."""
-    step = 1 << max(0, length.bit_length() - 3)
-    return max(1, (length + step // 2) // step * step)
-
-
 def _finder(
     winners: Winners, op: str | None, device: str | DeviceSpec | None, template: str | Path | None,
     reference: Named | Function | None, inputs: Named | Function | None, full_precision: bool,
     fields: Mapping[str, Value],
 ) -> "_Finder":  # fmt: skip
-    families, name = _families(op, template, named(reference), named(inputs, "inputs"))
+    families, name = looked_at(op, template, named(reference), named(inputs, "inputs"))
     families = families.full_precision() if full_precision else families
     return _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))
 
@@ -182,24 +183,6 @@ def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
         pass
 
 
-def _families(
-    op: str | None, template: str | Path | None, reference: Named | None, inputs: Named | None
-) -> tuple[Families, str]:
-    """What may answer, and for which op."""
-    if template is None or not templates.names_file(str(template)):
-        name = get_op(op or "forward").name  # before it is taken for the name of a folder
-        if template is None:
-            return Families(templates.builtin_templates(name)), name
-        return Families((templates.find_template(name, str(template)),)), name
-    path = Path(template)
-    computed = templates.load_template(path).op
-    if op not in {None, computed}:
-        raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
-    own = load_own(path, reference, inputs)
-    shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
-    return Families((own, *shipped)), own.op
-
-
 def device_spec(device: str | None, db: str | Path | None) -> DeviceSpec:
     """The GPU that a look-up is about, as `best` takes it.
 
@@ -208,6 +191,11 @@ def device_spec(device: str | None, db: str | Path | None) -> DeviceSpec:
     """
     database = _location(db)
     return _device_spec(device, (_DATABASES.get(database) or _open(database))[1])
+
+
+def device_name(device: str | DeviceSpec | None) -> str:
+    """The device meant, as users call it."""
+    return device.name if isinstance(device, DeviceSpec) else device or settings.device() or "cuda"
 
 
 def _device_spec(device: str | DeviceSpec | None, winners: Winners) -> DeviceSpec:
@@ -239,6 +227,26 @@ class _Finder:
         """Why a candidate cannot compute the problem; None when it can."""
         return self._families.why_not(candidate, self.problem, self._spec)
 
+    def usual(self) -> Best:
+        """The first answer that there is."""
+        return self.exact() or self.fitting() or self.default()
+
+    def wished(self, wish: Wish) -> Best:
+        """What fulfils a wish; where nothing on record does the usual answer, which says so, but no larger error.
+
+        Raises:
+            NoFeasibleConfiguration: nothing on record has an error as small as is asked.
+        """
+        entry = wished(self._winners, self._families, self.problem, self._spec, wish)
+        if entry is not None:
+            return self._answer("exact", entry, ())
+        if wish.max_error is not None:
+            raise unfulfilled(self.problem, self._spec, wish)
+        found = self.usual()
+        remark = f"nothing on record of this problem has {wish.words}: this is the answer by time without a limit"
+        answer: Answer = "nearest" if wish.cap and found.answer == "exact" else found.answer
+        return replace(found, answer=answer, remarks=(*found.remarks, remark))
+
     def exact(self) -> Best | None:
         """The winner of this very problem and GPU, if its template is still what was measured.
 
@@ -247,7 +255,7 @@ class _Finder:
         they were kept when it was measured, and cost more than all of a look-up.
         """
         entries = self._winners.of_problem(self.problem, self._spec.compute_capability, self._families.versions)
-        mine = [entry for entry in entries if entry.gpu == self._spec.name]
+        mine = [entry for entry in entries if entry.gpu == self._spec.name and not entry.cap]
         for entry in sorted(mine, key=lambda entry: (entry.kind != "measured", entry.origin != "own")):
             current: Entry | None = entry
             remarks: tuple[str, ...] = ()
@@ -311,7 +319,7 @@ class _Finder:
             if mended == entry.candidate:
                 return entry
             if mended is not None:
-                self._changes[mended] = _change(entry.candidate, mended)
+                self._changes[mended] = changed(entry.candidate, mended)
                 return replace(entry, candidate=mended, measurement_id=None)
         return None
 
@@ -386,11 +394,5 @@ class _Finder:
             answer=answer, kind=entry.kind, found_ms=entry.ms, problem=self.problem, device=self._spec,
             candidate=replace(entry.candidate, template_hash=template.hash), template=template, found=entry.problem,
             found_on=entry.device, origin=entry.origin, measurement_id=entry.measurement_id, driver=entry.driver,
-            compiler=entry.compiler, remarks=remarks,
+            compiler=entry.compiler, remarks=remarks, energy_mj=entry.energy_mj, error=entry.error,
         )  # fmt: skip
-
-
-def _change(tuned: Candidate, mended: Candidate) -> str:
-    """In what a configuration is another than the one that was tuned."""
-    changed = (name for name, value in mended.config.items() if tuned.config[name] != value)
-    return "".join(f", there with {name}={tuned.config[name]}, which cannot be here" for name in changed)

@@ -31,6 +31,8 @@ def command(  # noqa: PLR0913 - one parameter an option
         str | None, typer.Option("--reference", help="module:function, where the template declares its own op.")
     ] = None,
     full_precision: options.FullPrecisionOption = False,
+    objective: options.ObjectiveOption = "time",
+    max_error: options.MaxErrorOption = None,
     source: Annotated[
         bool, typer.Option("--source", help="Print the CUDA source and nothing else; with --json beside it.")
     ] = False,
@@ -49,6 +51,8 @@ def command(  # noqa: PLR0913 - one parameter an option
         reference=reference,
         inputs=None,
         full_precision=full_precision,
+        objective=objective,
+        max_error=max_error,
         **asked.values(),
     )
     if as_json:
@@ -64,6 +68,7 @@ def _print(answer: "Best") -> None:
         [
             ("answer", answer.answer),
             ("time", _time(answer)),
+            ("energy", "" if answer.energy_mj is None else f"{answer.energy_mj:.4g} mJ a call"),
             (
                 "expected",
                 "" if answer.expected_ms is None else f"about {format_ms(answer.expected_ms)} ms, not measured",

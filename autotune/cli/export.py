@@ -10,6 +10,8 @@ import typer
 from autotune.cli.options import (
     AskedFields,
     FullPrecisionOption,
+    MaxErrorOption,
+    ObjectiveOption,
     OpOption,
     ReferenceOption,
     TemplateOption,
@@ -38,6 +40,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     template: TemplateOption = None,
     reference: ReferenceOption = None,
     full_precision: FullPrecisionOption = False,
+    objective: ObjectiveOption = "time",
+    max_error: MaxErrorOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +70,8 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     written = export(
         op, output=output, format=form.value, main=main, device=device, db=db, template=template,
-        reference=reference, inputs=None, full_precision=full_precision, **asked.values(),
+        reference=reference, inputs=None, full_precision=full_precision, objective=objective, max_error=max_error,
+        **asked.values(),
     )  # fmt: skip
     if as_json:
         print_json(written.to_json())

@@ -11,10 +11,12 @@ from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, prin
 from autotune.core.errors import UsageError
 from autotune.core.outcome import Outcome
 from autotune.core.words import format_ms
+from autotune.tuning.objective import find_objective
 
 if TYPE_CHECKING:
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
+    from autotune.tuning.objective import Objective
 
 
 class What(StrEnum):
@@ -37,7 +39,19 @@ class Sort(StrEnum):
 
 _TAKES = {
     What.PROBLEMS: {"op", "fields", "device", "limit", "db"},
-    What.WINNERS: {"op", "fields", "device", "template", "full_precision", "sort", "limit", "shipped", "own", "db"},
+    What.WINNERS: {
+        "op",
+        "fields",
+        "device",
+        "template",
+        "full_precision",
+        "objective",
+        "sort",
+        "limit",
+        "shipped",
+        "own",
+        "db",
+    },
     What.SEARCHES: {"op", "fields", "device", "sort", "limit", "db"},
     What.TRIALS: {"op", "fields", "device", "template", "outcome", "sort", "limit", "db"},
     What.DEVICES: {"device", "limit", "db"},
@@ -66,6 +80,10 @@ def command(  # noqa: PLR0913 - one parameter an option
             help="Winners among families whose products are those of the dtype (no 3xTF32 for fp32).",
         ),
     ] = False,
+    objective: Annotated[
+        str | None,
+        typer.Option("--objective", help="Winners by time | energy | edp; by energy of your own records alone."),
+    ] = None,
     sort: Annotated[
         Sort | None,
         typer.Option("--sort", help="Rows: new, or ms for the fastest first [default: new for trials]."),
@@ -89,7 +107,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     filters = asked.choices()
     given = {
         "op": op, "fields": filters, "device": device, "outcome": outcome, "template": template,
-        "full_precision": full_precision, "sort": sort, "limit": limit, "shipped": shipped, "own": own, "db": db,
+        "full_precision": full_precision, "objective": objective,
+        "sort": sort, "limit": limit, "shipped": shipped, "own": own, "db": db,
     }  # fmt: skip
     for name in [name for name, value in given.items() if value and name not in _TAKES[what]]:
         takers = ", ".join(other for other in What if name in _TAKES[other])
@@ -105,7 +124,11 @@ def command(  # noqa: PLR0913 - one parameter an option
     if what == What.GPUS:
         return _print_gpus(limit, form)
     if what == What.WINNERS:
-        records = _winners(wanted, template, db, full_precision=full_precision, shipped=shipped, own=own)
+        by = find_objective(objective or "time")
+        if by.metered:
+            records = [record for record in _by_energy(by, db, full_precision) if _is(record, wanted, template)]
+        else:
+            records = _winners(wanted, template, db, full_precision=full_precision, shipped=shipped, own=own)
         return _print_records(_sorted(records, sort)[:limit], form)
     from autotune.store import open_store
 
@@ -212,6 +235,7 @@ def _searches(store: "Store", wanted: Wanted) -> list[_Row]:
             "x best": s.best_ms and round(s.best_ms / best[s.search.problem, s.search.device, s.kind], 3),
             "begun": s.search.created_at.isoformat(timespec="seconds"),
             "templates": ",".join(s.search.settings.get("templates", ())), "part": s.search.settings.get("part", ""),
+            "objective": s.search.settings.get("objective", "time"), "max_error": s.search.settings.get("max_error"),
         }
         for s in found
     ]  # fmt: skip
@@ -239,11 +263,25 @@ def _winners(
         records = _own_winners(db, full_precision=full_precision)
     if not own and db is None:
         records += _shipped_winners(full_precision=full_precision)
-    return [
-        record
-        for record in records
-        if wanted.has(record.problem) and wanted.on(record.device) and template in {None, record.candidate.template}
-    ]
+    return [record for record in records if _is(record, wanted, template)]
+
+
+def _is(record: "StoredMeasurement", wanted: Wanted, template: str | None) -> bool:
+    named = template in {None, record.candidate.template}
+    return named and wanted.has(record.problem) and wanted.on(record.device)
+
+
+def _by_energy(objective: "Objective", db: str | None, full_precision: bool) -> "list[StoredMeasurement]":
+    """Of each problem and device of the database the record that is best by its energy."""
+    from autotune.store import open_store
+    from autotune.store.choosing import best_by, full_versions
+
+    with open_store(db, create=False) as store:
+        found = []
+        for summary in store.problems():
+            versions = full_versions(summary.problem.op) if full_precision else None
+            found.append(best_by(store, summary.problem, summary.device, objective.cost, versions))
+        return [record for record in found if record is not None]
 
 
 def _own_winners(db: str | None, *, full_precision: bool) -> "list[StoredMeasurement]":
@@ -297,6 +335,8 @@ def _row(record: "StoredMeasurement") -> _Row:
         "outcome": record.measurement.outcome.value,
         "ms": None if timing is None else timing.median_ms,
         "kind": None if timing is None else timing.kind,
+        "energy_mj": record.measurement.mj,
+        "power_w": None if record.measurement.energy is None else record.measurement.energy.power_w,
         "message": record.measurement.message,
     }
 

@@ -44,6 +44,13 @@ FullPrecisionOption = Annotated[
     ),
 ]
 
+ObjectiveOption = Annotated[
+    str, typer.Option("--objective", help="Best by what: time | energy | edp, where energies are known.")
+]
+MaxErrorOption = Annotated[
+    float | None, typer.Option("--max-error", help="The part of the error bound that it may use (0.5: half of it).")
+]
+
 
 @dataclass(frozen=True)
 class AskedFields:

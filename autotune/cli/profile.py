@@ -65,7 +65,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         require_gpu(index)
     found = best(
         op, device=device, db=db, template=template, reference=reference, inputs=None,
-        full_precision=full_precision, **asked.values(),
+        full_precision=full_precision, objective="time", max_error=None, **asked.values(),
     )  # fmt: skip
     task = task_of(found, index, reference)
     if print_command:

@@ -7,6 +7,7 @@ import typer
 
 from autotune.cli.output import JsonOption, print_json, print_table
 from autotune.core.errors import UsageError
+from autotune.tuning.objective import find_objective
 from autotune.tuning.samplers import SAMPLERS
 
 
@@ -38,6 +39,9 @@ def command(  # noqa: PLR0913 - an option each
             "--build", min=0.0, help="So many measurements take as long as a build; all of them build at once."
         ),
     ] = 15.0,
+    objective: Annotated[
+        str, typer.Option("--objective", help="time | energy | edp, where recordings tell energies.")
+    ] = "time",
     template: Annotated[
         str | None, typer.Option("--template", help="The family to take from an export that has several.")
     ] = None,
@@ -55,10 +59,11 @@ def command(  # noqa: PLR0913 - an option each
     """
     from autotune.devices.recorded import RecordedSpace
     from autotune.report.pictures import check_plot, save_plot
-    from autotune.report.replays import Compared, as_data, draw, mean_rows, row
-    from autotune.tuning.replayed import course
+    from autotune.report.replays import UNITS, Compared, as_data, draw, mean_rows, row
+    from autotune.tuning.replayed import course, optimum_of
     from autotune.tuning.samplers import require_sampler
 
+    by = find_objective(objective)
     marks, flights = _numbers("--trials", trials), _numbers("--in-flight", in_flight)
     samplers = list(dict.fromkeys(sampler or SAMPLERS[:1]))
     for name in samplers:
@@ -70,15 +75,15 @@ def command(  # noqa: PLR0913 - an option each
     for file, recording in recordings:
         for name in samplers:
             for flight in flights:
-                courses = [course(recording, name, marks[-1], seed, flight, build) for seed in range(seeds)]
-                compared.append(Compared(str(file), recording.best_ms, name, flight, courses))
+                courses = [course(recording, name, marks[-1], seed, flight, build, by) for seed in range(seeds)]
+                compared.append(Compared(str(file), optimum_of(recording, by), name, flight, courses, by.name))
     if plot is not None:
         save_plot(draw(compared), plot)
     if as_json:
         print_json(as_data(compared, marks))
         return
     after = [f">after {mark}" for mark in marks]
-    columns = ["~recording", ">optimum ms", "sampler", ">in flight", *after, ">built", ">time"]
+    columns = ["~recording", f">optimum {UNITS[by.name]}", "sampler", ">in flight", *after, ">built", ">time"]
     rows = [row(c, marks) for c in compared]
     print_table(columns, [*rows, *(mean_rows(compared, marks) if len(recordings) > 1 else ())])
 

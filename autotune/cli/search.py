@@ -16,6 +16,7 @@ from autotune.cli.options import (
 from autotune.cli.output import JsonOption, print_json, print_table, say
 from autotune.core.blas import one_blas_thread
 from autotune.core.values import Value
+from autotune.tuning.objective import ENERGY_S, OBJECTIVES, find_objective
 from autotune.tuning.samplers import SAMPLERS
 
 if TYPE_CHECKING:
@@ -89,6 +90,46 @@ def command(  # noqa: PLR0913 - one parameter an option
             rich_help_panel=_SEARCH,
         ),
     ] = True,
+    objective: Annotated[
+        str,
+        typer.Option("--objective", help=f"What to minimise: {' | '.join(OBJECTIVES)}.", rich_help_panel=_SEARCH),
+    ] = "time",
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            "--max-error",
+            help="The part of the error bound that a candidate may use (0.5: half); more is not feasible.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = None,
+    energy_seconds: Annotated[
+        float,
+        typer.Option(
+            "--energy-seconds",
+            help="How long a candidate is repeated to measure its energy once.",
+            rich_help_panel=_SEARCH,
+        ),
+    ] = ENERGY_S,
+    clock: Annotated[
+        int | None,
+        typer.Option(
+            "--clock",
+            min=1,
+            metavar="MHZ",
+            help="Lock the GPU's clock while searching (as root); results are kept apart, as of h200@1200MHz.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
+    power_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--power-limit",
+            min=1,
+            metavar="W",
+            help="Limit the GPU's power while searching (as root); results are kept apart, as of h200@400W.",
+            rich_help_panel=_WHERE,
+        ),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option("--device", help="cuda, cuda:1 or cpu [default: the GPU, if any].", rich_help_panel=_WHERE),
@@ -134,11 +175,23 @@ def command(  # noqa: PLR0913 - one parameter an option
             for result in sweep(
                 op, problems, trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
                 jobs=jobs, spills=spills, quick=quick, templates=template or (), params=params, reference=reference,
-                full_precision=full_precision, db=db, progress=display,
+                full_precision=full_precision, objective=objective, max_error=max_error,
+                energy_seconds=energy_seconds, clock=clock, power_limit=power_limit, db=db, progress=display,
             ):  # fmt: skip
                 results.append(result)
                 if not as_json:
-                    _print(result, Asked(choices, template or (), reference, db, full_precision))
+                    _print(
+                        result,
+                        Asked(
+                            choices,
+                            template or (),
+                            reference,
+                            db,
+                            full_precision,
+                            find_objective(objective).name,
+                            max_error,
+                        ),
+                    )
                 if result.interrupted:
                     break
     except KeyboardInterrupt:
@@ -180,6 +233,7 @@ def print_sweep(results: "Sequence[SearchResult]") -> None:
 
 def _print(result: "SearchResult", asked: "Asked") -> None:
     from autotune.ops.registry import get_op
+    from autotune.report.pareto import pareto_columns, pareto_rows
     from autotune.report.results import (
         best_lines,
         next_command,
@@ -200,6 +254,10 @@ def _print(result: "SearchResult", asked: "Asked") -> None:
     print_table(table_columns(result), table_rows(result))
     for line in shared_lines(result):
         say(line)
+    if result.objective == "time,energy":
+        typer.echo()
+        say(f"Pareto front: {len(result.pareto)} that no other candidate beats in both time and energy")
+        print_table(pareto_columns(), pareto_rows(result.pareto))
     typer.echo()
     for line in best_lines(result):
         say(line)

@@ -167,6 +167,7 @@ def _print(
     found: "StoredMeasurement", is_winner: bool, history: "list[StoredMeasurement]", climb: "list[StoredMeasurement]"
 ) -> None:
     from autotune.families.traits import traits_of_record
+    from autotune.report.listing import energy_words
 
     measurement, timing, first = found.measurement, found.measurement.timing, found.measurement.measured_as
     traits = traits_of_record(found.problem, found.candidate, found.device)
@@ -186,6 +187,7 @@ def _print(
                 "time",
                 timing and f"{format_ms(timing.median_ms)} ms {timing.label} ({timing.method}, {timing.repeats}x)",
             ),
+            ("energy", measurement.energy and energy_words(measurement.energy)),
             ("quartiles", timing and f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"),
             ("verified", _verified(found)),
             *(("kernel", _resources(kernel)) for kernel in measurement.resources),

@@ -22,7 +22,7 @@ LOST = (EOFError, BrokenPipeError, ConnectionResetError)
 
 def start_module(
     module: str, *, arguments: Collection[str] = (), environment: Mapping[str, str] | None = None,
-    stderr: int | IO[bytes] | None = None, files: Collection[int] = (),
+    stderr: int | IO[bytes] | None = None, files: Collection[int] = (), lasting: bool = False,
 ) -> tuple[Child, Connection]:  # fmt: skip
     """Start `python -m module`, which must call `open_channel` first; the connection's other end is there.
 
@@ -32,6 +32,7 @@ def start_module(
         environment: all of it but the path; by default this process's.
         stderr: None: where this process's goes.
         files: file descriptors that it inherits.
+        lasting: as `Child` has it.
 
     Raises:
         OSError: no process can be started.
@@ -42,7 +43,7 @@ def start_module(
     known = {**(os.environ if environment is None else environment), "PYTHONPATH": root}
     command = [sys.executable, "-P", "-m", module, *arguments]
     with ours, theirs:
-        child = Child(command, environment=known, stdout=theirs.fileno(), stderr=stderr, files=files)
+        child = Child(command, environment=known, stdout=theirs.fileno(), stderr=stderr, files=files, lasting=lasting)
         connection = Connection(ours.detach())
     with contextlib.suppress(*LOST):  # it has ended already, which whoever talks to it next will notice
         connection.send([*sys.path])

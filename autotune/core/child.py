@@ -1,4 +1,5 @@
 """Child processes: each ends with this process, however this one ends, and takes along all that it started.
+(One that is `lasting` ends by itself, a moment later.)
 
 A child leads a session and a process group of its own, so that Ctrl-C reaches this process alone; it ignores what a
 scheduler sends to all processes of a job that is to end, since it is for this process to say what is still done.
@@ -24,6 +25,9 @@ _LEADER = (
     '( (read -r _ <&{pipe}; kill -9 -$$) >/dev/null 2>&1 & ); exec "$@" {pipe}<&-'
 )
 
+# A program that has something to put in order when we end: it sees the end of its stdin, and nobody kills it.
+_LASTING = 'trap "" HUP INT TERM; exec "$@"'
+
 _LAST_WORDS_S = 5.0
 
 _ours: set[int] = set()  # our ends of the pipes
@@ -42,6 +46,7 @@ class Child:
         stdout: int | IO[bytes] | None = subprocess.DEVNULL,
         stderr: int | IO[bytes] | None = subprocess.DEVNULL,
         files: Collection[int] = (),
+        lasting: bool = False,
     ) -> None:
         """Start a program; it reads nothing.
 
@@ -51,6 +56,7 @@ class Child:
             environment: all of its environment; by default this process's.
             stdout: as `subprocess` has it; so is `stderr`.
             files: file descriptors that it inherits, under the same numbers. The reader keeps them open too.
+            lasting: it outlives us by what it has to put in order: its stdin ends when we do, and it must end then.
 
         Raises:
             OSError: there is no such folder, or no process can be started.
@@ -62,7 +68,8 @@ class Child:
         self._gone = self.killed = False
         try:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _LEADER.format(pipe=digit), "sh", *command], cwd=folder, env=environment,
+                ["/bin/sh", "-c", _LASTING if lasting else _LEADER.format(pipe=digit), "sh", *command], cwd=folder,
+                env=environment,
                 stdin=theirs, stdout=stdout, stderr=stderr, pass_fds=tuple(files), start_new_session=True,
             )  # fmt: skip
         except BaseException:
@@ -106,6 +113,11 @@ class Child:
         self._kill()
         self._process.wait()
         self._cut()
+
+    def finish(self, limit_s: float) -> None:
+        """Let a lasting program put things in order, and wait for its end; after `limit_s` seconds it is left alone."""
+        self._cut()
+        self.wait(limit_s)
 
     def _kill(self) -> None:
         with self._lock:

@@ -37,6 +37,10 @@ class DeviceMissing(AutotuneError):
     exit_code = 4
 
 
+class DeviceRefused(DeviceMissing):
+    """The device is here, but does not do what was asked of it: this user may not, or this model or setup cannot."""
+
+
 class BuildError(AutotuneError):
     """The build machinery failed, which is not the candidate's fault (a missing compiler, a full disk)."""
 

@@ -1,5 +1,6 @@
 """What a trial found, with all that is needed to judge and repeat it. Plain data, JSON in and out."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -37,6 +38,25 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """What one call takes from the GPU's supply while it is repeated back to back: all of it, idle power included.
+
+    `call_ms` is the wall time of a call in that run, whose caches are warm; more than the median time where the host
+    cannot launch as fast as the kernel ends. `idle_w` is what the GPU drew with nothing to do, shortly before.
+    """
+
+    mj: float  # millijoules a call
+    power_w: float  # mean over the run
+    call_ms: float
+    calls: int
+    seconds: float  # of the run
+    method: str  # what it was read from
+    idle_w: float | None = None
+    clock_mhz: float | None = None  # at the end of the run, still under load
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
 class OutputCheck:
     """One output compared in full with the float64 reference."""
 
@@ -50,6 +70,13 @@ class OutputCheck:
     def passed(self) -> bool:
         """NaN never passes: the comparison is written so that it fails on NaN."""
         return self.not_finite == 0 and self.max_abs_error <= self.bound
+
+    @property
+    def part_of_bound(self) -> float:
+        """The error over the error that is allowed: at most 1 where it passed, whatever the dtype and the output."""
+        if self.bound > 0.0:
+            return self.max_abs_error / self.bound
+        return math.inf if self.max_abs_error > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +97,11 @@ class Verification:
     def max_abs_error(self) -> float:
         """Largest error over all outputs."""
         return max(check.max_abs_error for check in self.checks)
+
+    @property
+    def part_of_bound(self) -> float:
+        """The worst output's error over its bound, which is what `--max-error` limits; infinite without an output."""
+        return max((check.part_of_bound for check in self.checks), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -100,7 +132,8 @@ class Measurement:
     `machine_code` is a hash of what the device executes, whatever the text that it was made from; None where nothing
     was built, or by a version that did not record it. `measured_as` is the version whose text was
     measured, where the record has been renewed since: it stands for a later text that gives the same machine code.
-    `attempts` is 2 where a first verdict was in doubt and this is the second one.
+    `attempts` is 2 where a first verdict was in doubt and this is the second one. `energy` is there where it was an
+    objective, and this candidate near enough to the best to be worth the second that it takes.
     """
 
     outcome: Outcome
@@ -114,11 +147,17 @@ class Measurement:
     machine_code: str | None = None
     measured_as: Version | None = None
     attempts: int = 1
+    energy: Energy | None = None
 
     @property
     def ms(self) -> float | None:
         """Median time if there is one."""
         return None if self.timing is None else self.timing.median_ms
+
+    @property
+    def mj(self) -> float | None:
+        """Millijoules a call if its energy was measured."""
+        return None if self.energy is None else self.energy.mj
 
     @property
     def spills(self) -> bool:
@@ -135,6 +174,8 @@ class Measurement:
         data = asdict(self)
         if self.attempts == 1:  # as it was written before there were second tries
             del data["attempts"]
+        if self.energy is None:  # likewise
+            del data["energy"]
         return data
 
     @classmethod
@@ -147,6 +188,8 @@ class Measurement:
             fields["verification"] = _verification(fields["verification"])
         if fields.get("measured_as"):
             fields["measured_as"] = Version(**fields["measured_as"])
+        if fields.get("energy"):
+            fields["energy"] = Energy(**fields["energy"])
         fields["resources"] = tuple(KernelResources(**item) for item in fields.get("resources", ()))
         return cls(**fields)
 

@@ -42,3 +42,9 @@ def clock(seconds: float) -> str:
 def number(count: int, thing: str) -> str:
     """`1 trial`, `2 trials`, `1,234 trials`."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def nearest_round(length: int) -> int:
+    """The nearest number of three binary digits and zeros."""
+    step = 1 << max(0, length.bit_length() - 3)
+    return max(1, (length + step // 2) // step * step)

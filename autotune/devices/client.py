@@ -79,7 +79,7 @@ class WorkerClient:
             foreseen = self._opener.foresee()
             if foreseen is None:
                 return self.start()
-            self._foreseen = Opened(*foreseen)
+            self._foreseen = Opened(*foreseen, self._opener.why_no_energy())
         return self.opened or self._foreseen or self.start()
 
     def prepare(self, message: Prepare) -> None:

@@ -93,20 +93,16 @@ def worst_of(checks: Sequence[OutputCheck]) -> OutputCheck:
     """Of one output's units the check that is nearest to its bound or furthest beyond; `not_finite` counts in all."""
     bad = sum(check.not_finite for check in checks)
     # An error counts by how far it exceeds its own unit's bound; a bound of 0 allows no error at all.
-    worst = max(checks, key=lambda check: (check.not_finite, _excess(check)))
+    worst = max(checks, key=lambda check: (check.not_finite, check.part_of_bound))
     return replace(worst, not_finite=bad)
 
 
 def worse(one: Verification, other: Verification) -> Verification:
     """For each output the check that is nearer to its bound."""
-    checks = tuple(max(pair, key=_excess) for pair in zip(one.checks, other.checks, strict=True))
+    checks = tuple(
+        max(pair, key=lambda check: check.part_of_bound) for pair in zip(one.checks, other.checks, strict=True)
+    )
     return replace(one, checks=checks)
-
-
-def _excess(check: OutputCheck) -> float:
-    if check.bound > 0.0:
-        return check.max_abs_error / check.bound
-    return float("inf") if check.max_abs_error > 0.0 else 0.0
 
 
 def located(check: OutputCheck, whole: NDArray[Any], piece: NDArray[Any]) -> OutputCheck:

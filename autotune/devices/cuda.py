@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.dtypes import NAN_BYTE, numpy_dtype
-from autotune.core.errors import DeviceMissing, LaunchError
+from autotune.core.errors import DeviceMissing, DeviceRefused, LaunchError
 from autotune.core.extras import install
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Energy, Timing
 from autotune.core.plan import Buffer, LaunchPlan, Step, Zero, pack_arguments
 from autotune.devices.cuda_program import CudaProgram, load_program, translated
 from autotune.devices.driver_maps import encode_tensor_map
+from autotune.devices.metering import Counter, Gauge, Integrated, energy_of, idle_power_w
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
+from autotune.gpus.cap import NO_CAP, Cap
 from autotune.gpus.identity import DeviceIdentity
-from autotune.gpus.nvml import read_state
+from autotune.gpus.nvml import managed_gpu, read_state, why_no_energy
 from autotune.gpus.present import gpu_count, present_gpu
 from autotune.gpus.surroundings import surroundings
 
@@ -41,8 +43,8 @@ class CudaDevice:
 
     identity: DeviceIdentity
 
-    def __init__(self, index: int = 0) -> None:
-        """Take the primary context.
+    def __init__(self, index: int = 0, cap: Cap = NO_CAP) -> None:
+        """Take the primary context. `cap`: to what the GPU is held already, which its records tell.
 
         Raises:
             DeviceMissing: no such GPU, or PyCUDA is not installed.
@@ -51,7 +53,7 @@ class CudaDevice:
         if spec is None:
             raise DeviceMissing(f"no NVIDIA GPU with index {index}: the driver shows {gpu_count()}; try --device cpu")
         self._driver = _import_pycuda()
-        self.identity = DeviceIdentity("cuda", spec)
+        self.identity = DeviceIdentity("cuda", spec, cap)
         self._buffers: dict[str, tuple[Buffer, Any]] = {}
         self._flush: tuple[int, Any] | None = None
         self._staging = Staging(lambda nbytes: self._driver.pagelocked_empty(nbytes, np.uint8))
@@ -67,8 +69,8 @@ class CudaDevice:
         atexit.register(self.close)  # PyCUDA aborts a process that ends with its context still active
 
     def environment(self) -> Mapping[str, str]:
-        """GPU, driver, CUDA version of the driver, host."""
-        return surroundings(self.identity.spec)
+        """GPU, driver, CUDA version of the driver, host, and the limit of power in force, whoever has set it."""
+        return surroundings(self.identity.spec, self._bus_id)
 
     def allocate(self, buffers: Sequence[Buffer]) -> None:
         """Make exactly these buffers exist; those unchanged in name, dtype and size keep their content.
@@ -158,6 +160,33 @@ class CudaDevice:
             timing = time_adaptively(partial(self._sample, commands), budget, "events, L2 flushed")
         state = read_state(self._bus_id)
         return replace(timing, clock_mhz=state.clock_mhz, power_w=state.power_w, temperature_c=state.temperature_c)
+
+    def why_no_energy(self) -> str:
+        return why_no_energy(self._bus_id)
+
+    def idle_power_w(self) -> float:
+        return idle_power_w(self._gauge())
+
+    def energy(self, program: Program, plan: LaunchPlan, seconds: float) -> Energy:
+        commands = [self._before(plan, None), *self._commands(program, plan, self._stream)]
+
+        def run(calls: int) -> None:
+            for _ in range(calls):
+                for command in commands:
+                    command()
+            self._stream.synchronize()
+
+        with self._translated(_what(plan)):
+            took = self._sample(commands, 3)[-1]
+            energy = energy_of(run, took, self._gauge(), seconds)
+        state = read_state(self._bus_id)
+        return replace(energy, clock_mhz=state.clock_mhz, temperature_c=state.temperature_c)
+
+    def _gauge(self) -> Gauge:
+        gauge = _gauge(self._bus_id)
+        if gauge is None:
+            raise DeviceRefused(f"no energy of {self.identity.spec.title}: {self.why_no_energy()}")
+        return gauge
 
     def close(self) -> None:
         """Free everything and let go of the context; quiet when the context is dead."""
@@ -263,6 +292,16 @@ def _import_pycuda() -> ModuleType:
     except ImportError as error:
         raise DeviceMissing(f"PyCUDA is not installed: {install('gpu')}: {error}") from error
     return pycuda.driver  # type: ignore[no-any-return]
+
+
+def _gauge(bus_id: str) -> Gauge | None:
+    """The counter of energy, else sampled power, else nothing."""
+    gpu = managed_gpu(bus_id)
+    if gpu is None:
+        return None
+    counter = Counter(lambda: gpu.energy_mj)
+    gauge: Gauge = counter if counter.read() is not None else Integrated(lambda: gpu.power_w)
+    return None if gauge.read() is None else gauge
 
 
 def _layout(buffer: Buffer) -> tuple[str, int]:

@@ -3,16 +3,18 @@
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from autotune.core import settings
 from autotune.core.errors import DeviceMissing, UsageError
 from autotune.core.extras import install
 from autotune.devices.protocol import Device
+from autotune.gpus.cap import NO_CAP, Cap
 from autotune.gpus.identity import DEVICES, DeviceIdentity, DeviceName, parse_device
 from autotune.gpus.known import gpu
-from autotune.gpus.present import present_gpu
+from autotune.gpus.nvml import why_no_energy
+from autotune.gpus.present import bus_id, present_gpu
 from autotune.gpus.spec import DeviceSpec
 from autotune.gpus.surroundings import surroundings
 
@@ -41,6 +43,10 @@ class DeviceOpener(Protocol):
         """The identity and the environment that the device will have once it is open; None where only it can tell."""
         return None
 
+    def why_no_energy(self) -> str:
+        """Why it will not tell what energy kernels take, as far as that is known before it is open; else empty."""
+        return ""
+
     @property
     def estimates(self) -> bool:
         """Whether its times are modelled, on cores that the search needs as well."""
@@ -51,12 +57,23 @@ class DeviceOpener(Protocol):
         """The GPU that it occupies, as the driver counts them."""
         return None
 
+    def capped(self, cap: Cap) -> Self:
+        """The same device while it is held to a cap (by `autotune.gpus.capped`).
+
+        Raises:
+            UsageError: it is no device that can be held to one.
+        """
+        if cap:
+            raise UsageError(f"a GPU can be held to {cap}, and this is none: leave out --clock and --power-limit")
+        return self
+
 
 @dataclass(frozen=True)
 class CudaOpener(DeviceOpener):
     """A GPU on its primary context, through PyCUDA."""
 
     index: int = 0
+    cap: Cap = NO_CAP
 
     @classmethod
     def meant(cls, name: DeviceName, target: str | None) -> Self:
@@ -78,11 +95,19 @@ class CudaOpener(DeviceOpener):
     def open(self) -> Device:
         from autotune.devices.cuda import CudaDevice
 
-        return CudaDevice(self.index)
+        return CudaDevice(self.index, self.cap)
+
+    def capped(self, cap: Cap) -> Self:
+        return replace(self, cap=cap)
 
     def foresee(self) -> tuple[DeviceIdentity, Mapping[str, str]] | None:
         spec = present_gpu(self.index)
-        return None if spec is None else (DeviceIdentity("cuda", spec), surroundings(spec))
+        return None if spec is None else (
+            DeviceIdentity("cuda", spec, self.cap), surroundings(spec, bus_id(self.index)),
+        )  # fmt: skip
+
+    def why_no_energy(self) -> str:
+        return why_no_energy(bus_id(self.index))
 
     @property
     def gpu_index(self) -> int:
@@ -132,6 +157,10 @@ def choose_device(device: str | None, target: str | None = None) -> DeviceOpener
     if wanted is None:
         wanted = "cuda" if target is None and present_gpu() is not None and has_pycuda() else "cpu"
     meant = parse_device(wanted)
+    if meant.cap:
+        raise UsageError(
+            f"a search holds a GPU to {meant.cap} with --clock and --power-limit, not by the name {wanted!r}"
+        )
     opener = DEVICES[meant.kind].opener
     if opener is None:
         raise UsageError(f"no search runs on {wanted!r}; the devices are cuda, cuda:1, cpu and the GPU that is here")

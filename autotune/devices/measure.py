@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.errors import LaunchError
-from autotune.core.measurement import Timing, Verification
+from autotune.core.errors import DeviceRefused, LaunchError
+from autotune.core.measurement import Energy, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
 from autotune.core.words import format_ms
 from autotune.devices.comparison import compare_all, worse
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.far import complaint_far_away
-from autotune.devices.protocol import Device, Program, TimingBudget
+from autotune.devices.metering import middle
+from autotune.devices.protocol import Device, Metered, Program, TimingBudget
 from autotune.devices.twin import GAPS, Placement, make_twin
 from autotune.ops.expected import Expectation, covered, storage_images, tensor_view
 from autotune.ops.op import Op
@@ -44,6 +45,7 @@ class Verdict:
     message: str = ""
     timing: Timing | None = None
     verification: Verification | None = None
+    energy: Energy | None = None  # where it was worth measuring
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Bench:
         self._expected = expectation
         self._hard = hard
         self._uploaded: dict[str, Buffer] = {}
+        self._idle_w: float | None = None
         self._trusted = True  # the inputs on the device have been compared since the last run
         self._images: dict[Buffer, NDArray[Any]] = {}
         self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
@@ -133,6 +136,36 @@ class Bench:
                 if timing is not None:
                     collected.append(timing)
         return tuple(_middle(collected) if len(collected) == rounds else None for collected in timings)
+
+    def meter(
+        self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int, seconds: float
+    ) -> tuple[Energy | None, ...]:
+        """What energy verified candidates take, in turn, `rounds` times each; of each the run with the median energy.
+
+        None where a launch failed.
+
+        Raises:
+            DeviceRefused: this device does not tell.
+        """
+        if not isinstance(self._device, Metered):
+            raise DeviceRefused(f"{self._device.identity.name} does not tell what energy its kernels take")
+        if self._idle_w is None:
+            self._idle_w = self._device.idle_power_w()
+        found: list[list[Energy]] = [[] for _ in programs]
+        for _ in range(rounds):
+            for (artifact, plan), collected in zip(programs, found, strict=True):
+                energy = self._meter_once(self._device, artifact, plan, seconds)
+                if energy is not None:
+                    collected.append(replace(energy, idle_w=self._idle_w))
+        return tuple(middle(collected) if len(collected) == rounds else None for collected in found)
+
+    def _meter_once(self, device: Metered, artifact: Artifact, plan: LaunchPlan, seconds: float) -> Energy | None:
+        try:
+            self._place(self._side(plan))
+            with closing(self._device.load(artifact, plan)) as program:
+                return device.energy(program, plan, seconds)
+        except LaunchError:
+            return None
 
     def _time_once(self, artifact: Artifact, plan: LaunchPlan) -> Timing | None:
         try:

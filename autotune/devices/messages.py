@@ -6,7 +6,7 @@ from typing import Protocol
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Energy, Timing
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 from autotune.devices.factory import DeviceOpener
@@ -65,15 +65,25 @@ class Retime:
     rounds: int
 
 
-Message = Prepare | Evaluate | Retime
+@dataclass(frozen=True)
+class Meter:
+    """Measure what energy verified candidates take, in turn, `rounds` times each for so many seconds."""
+
+    programs: tuple[tuple[Artifact, LaunchPlan], ...]
+    rounds: int
+    seconds: float
+
+
+Message = Prepare | Evaluate | Retime | Meter
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The device is open: which it is, and what a record needs to say about it."""
+    """The device is open: which it is, what a record needs to say about it, and why no energy is measured, if so."""
 
     identity: DeviceIdentity
     environment: Mapping[str, str]
+    no_energy: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,17 @@ class Retimed:
 
 
 @dataclass(frozen=True)
+class Metering:
+    """Answer to `Meter`, in its order."""
+
+    energies: tuple[Energy | None, ...]
+
+
+@dataclass(frozen=True)
 class Failed:
     """Nobody's kernel is to blame: the device is missing, the reference cannot be computed."""
 
     error: AutotuneError
 
 
-Reply = Opened | Prepared | Evaluated | Retimed | Failed
+Reply = Opened | Prepared | Evaluated | Retimed | Metering | Failed

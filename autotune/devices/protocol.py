@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Energy, Timing
 from autotune.core.plan import Buffer, LaunchPlan
 from autotune.gpus.identity import DeviceIdentity
 
@@ -80,3 +80,26 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Free everything."""
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A device that may tell what energy its kernels take."""
+
+    def why_no_energy(self) -> str:
+        """Why it cannot; empty where it can."""
+
+    def idle_power_w(self) -> float:
+        """Watts that it draws with nothing to do; takes a second.
+
+        Raises:
+            DeviceRefused: it does not tell.
+        """
+
+    def energy(self, program: Program, plan: LaunchPlan, seconds: float) -> Energy:
+        """What one call of the whole plan takes, from at least so many seconds of repeats back to back (warm caches).
+
+        Raises:
+            LaunchError: a step failed.
+            DeviceRefused: it does not tell.
+        """

@@ -150,4 +150,6 @@ def _lines(path: Path, text: str) -> Iterator["Line"]:
 
 def _line_result(line: "Line") -> RecordedResult:
     measurement = line.measurement
-    return RecordedResult(measurement.outcome, measurement.ms if measurement.outcome is Outcome.OK else None)
+    if measurement.outcome is not Outcome.OK:
+        return RecordedResult(measurement.outcome, None)
+    return RecordedResult(measurement.outcome, measurement.ms, energy_mj=measurement.mj)

@@ -8,7 +8,7 @@ Read: Kernel Tuner's caches (`tune_params` and `cache`; of any version, with fai
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.core.outcome import Outcome
@@ -32,17 +32,21 @@ _FAILURES = {
 
 _UNITS_MS = {"nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "miliseconds": 1.0, "seconds": 1e3}
 
+_JOULES = ("nvml_energy", "ps_energy", "pmt_energy", "energy")
+"""What Kernel Tuner's observers (NVML, PowerSensor, PMT) call the energy of a call."""
+
 FORMATS = ("kernel-tuner", "t4")
 """The formats that `written` knows."""
 
 
 @dataclass(frozen=True)
 class RecordedResult:
-    """How one configuration fared: a median time in milliseconds, or a failure."""
+    """How one configuration fared: a median time in milliseconds, and the energy of a call if known; or a failure."""
 
     outcome: Outcome
     median_ms: float | None
     times_ms: tuple[float, ...] = ()
+    energy_mj: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,18 @@ def _kernel_tuner(data: Mapping[str, Any]) -> Recorded:
     objective = str(data.get("objective", "time"))
     results = {}
     for entry in data["cache"].values():
-        found = entry.get("__error__") or entry.get(objective, entry.get("time"))
-        results[tuple(entry[name] for name in names)] = _result(found, entry.get("times", ()))
+        found = entry.get("__error__") or entry.get("time" if objective in _JOULES else objective, entry.get("time"))
+        result = _result(found, entry.get("times", ()))
+        results[tuple(entry[name] for name in names)] = replace(result, energy_mj=_energy(entry, result))
     return _recorded(str(data["kernel_name"]), str(data["device_name"]), names, results, data["tune_params"])
+
+
+def _energy(entry: Mapping[str, Any], result: RecordedResult) -> float | None:
+    """Millijoules of a call, where an observer of Kernel Tuner's measured joules."""
+    found = next((entry[name] for name in _JOULES if name in entry), None)
+    if result.median_ms is None or isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return 1e3 * found if 0.0 < found < math.inf else None
 
 
 def _t4(data: Mapping[str, Any]) -> Recorded:

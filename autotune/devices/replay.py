@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.core.values import Config
 from autotune.devices.recorded import RecordedResult, RecordedSpace
@@ -39,10 +39,17 @@ class ReplayDevice:
         result = self.space.lookup(config)
         self.evaluations += 1
         message = "" if result.outcome is Outcome.OK else f"recorded as {result.outcome}"
-        return Measurement(result.outcome, message, _timing(result), environment=self.environment())
+        return Measurement(
+            result.outcome, message, _timing(result), environment=self.environment(), energy=_energy(result)
+        )
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+def _energy(result: RecordedResult) -> Energy | None:
+    mj, ms = result.energy_mj, result.median_ms
+    return None if mj is None or ms is None else Energy(mj, mj / ms, ms, 1, ms / 1e3, METHOD)
 
 
 def _timing(result: RecordedResult) -> Timing | None:

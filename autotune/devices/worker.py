@@ -24,6 +24,8 @@ from autotune.devices.messages import (
     Evaluate,
     Evaluated,
     Failed,
+    Meter,
+    Metering,
     Open,
     Opened,
     Prepare,
@@ -32,7 +34,7 @@ from autotune.devices.messages import (
     Retime,
     Retimed,
 )
-from autotune.devices.protocol import Device
+from autotune.devices.protocol import Device, Metered
 from autotune.gpus.identity import DEVICES
 from autotune.ops.expected import Expectation, expectations, load, save
 from autotune.ops.op import Op
@@ -62,6 +64,8 @@ class _Server:
             return self._evaluate(self.bench, message)
         if isinstance(message, Retime):
             return Retimed(self.bench.retime(message.programs, message.rounds))
+        if isinstance(message, Meter):
+            return Metering(self.bench.meter(message.programs, message.rounds, message.seconds))
         raise AutotuneError(f"the worker does not know the message {type(message).__name__}")
 
     def _evaluate(self, bench: Bench, message: Evaluate) -> Evaluated:
@@ -123,7 +127,9 @@ def serve(connection: Connection, keep: BinaryIO) -> None:
         confine(memory=not isinstance(message.opener, CudaOpener))
         begun = None if message.ahead is None else _begin(keep, message.ahead)
         server = _Server(message.opener.open(), keep, begun)
-        connection.send(Opened(server.device.identity, dict(server.device.environment())))
+        device = server.device
+        no_energy = device.why_no_energy() if isinstance(device, Metered) else "it does not run on a GPU"
+        connection.send(Opened(device.identity, dict(device.environment()), no_energy))
         while True:
             connection.send(server.answer(connection.recv()))
     except AutotuneError as error:

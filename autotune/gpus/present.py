@@ -62,6 +62,15 @@ def gpu_count() -> int:
     return count.value
 
 
+def bus_id(index: int) -> str | None:
+    """Where the GPU with this index sits: its PCI address, by which other libraries know it."""
+    library = _driver()
+    device, text = ctypes.c_int(), ctypes.create_string_buffer(64)
+    if library is None or library.cuDeviceGet(ctypes.byref(device), index) != 0:
+        return None
+    return text.value.decode() if library.cuDeviceGetPCIBusId(text, len(text), device) == 0 else None
+
+
 @cache
 def driver_version() -> str | None:
     """The CUDA version that the installed driver supports ("13.0"); None without a driver."""

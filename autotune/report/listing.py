@@ -4,10 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.core.measurement import Energy
 from autotune.core.problem import Problem
 from autotune.core.values import Value, format_config
 from autotune.core.words import format_ms
 from autotune.store.records import StoredMeasurement
+
+
+def energy_words(energy: Energy) -> str:
+    """An energy as records are shown."""
+    idle = "" if energy.idle_w is None else f", {energy.idle_w:.0f} W idle"
+    return (
+        f"{energy.mj:.4g} mJ a call, {energy.power_w:.0f} W{idle} ({energy.method}, {energy.calls} calls in "
+        f"{energy.seconds:.2g} s)"
+    )
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,16 @@ def _candidates(records: Sequence[StoredMeasurement]) -> _Part:
 def _figures(records: Sequence[StoredMeasurement]) -> _Columns:
     timings = [record.measurement.timing for record in records]
     messages = [record.measurement.message for record in records]
+    energies = [record.measurement.energy for record in records]
+    metered: dict[str, list[Any]] = {
+        ">mJ": ["" if energy is None else f"{energy.mj:.4g}" for energy in energies],
+        ">W": ["" if energy is None else f"{energy.power_w:.0f}" for energy in energies],
+    }
     figures: dict[str, list[Any]] = {
         "?stage": [record.stage for record in records],
         "outcome": [record.measurement.outcome.value for record in records],
         ">ms": ["" if timing is None else format_ms(timing.median_ms) for timing in timings],
+        **(metered if any(energies) else {}),
         "kind": ["" if timing is None else timing.label for timing in timings],
     }
     return {**figures, **({"~message": messages} if any(messages) else {})}

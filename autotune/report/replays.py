@@ -12,15 +12,25 @@ if TYPE_CHECKING:
     from autotune.tuning.replayed import Course
 
 
+UNITS = {"time": "ms", "energy": "mJ", "edp": "mJ ms"}
+"""Of what is minimised."""
+
+_KEYS = {"time": "optimum_ms", "energy": "optimum_mj", "edp": "optimum_mj_ms"}
+
+
 @dataclass(frozen=True)
 class Compared:
-    """Searches of one recording that differ in their seeds: best over the optimum after each evaluation."""
+    """Searches of one recording that differ in their seeds: best over the optimum after each evaluation.
+
+    `optimum`: in what `UNITS` says of the objective.
+    """
 
     file: str
-    best_ms: float
+    optimum: float
     sampler: str
     in_flight: int
     courses: "Sequence[Course]"
+    objective: str = "time"
 
     def quantile(self, share: float, trials: int) -> float:
         """Of the seeds' bests after so many evaluations (after all, where a search ended before): interpolated."""
@@ -44,7 +54,7 @@ def row(compared: Compared, marks: Iterable[int]) -> list[str]:
     """A row: recording, its optimum, sampler, candidates in flight, a cell for each mark, what was built, the time."""
     cells = (_cell(compared.quantile(0.5, mark), compared.quantile(0.9, mark)) for mark in marks)
     name = Path(compared.file).name.removesuffix(".gz").removesuffix(".json")
-    return [name, f"{compared.best_ms:.4g}", compared.sampler, str(compared.in_flight), *cells, *_effort([compared])]
+    return [name, f"{compared.optimum:.4g}", compared.sampler, str(compared.in_flight), *cells, *_effort([compared])]
 
 
 def mean_rows(compared: Sequence[Compared], marks: Sequence[int]) -> list[list[str]]:
@@ -61,7 +71,7 @@ def as_data(compared: Iterable[Compared], marks: Sequence[int]) -> list[dict[str
     """The same for programs, with every seed's best at every mark."""
     return [
         {
-            "file": c.file, "optimum_ms": c.best_ms, "sampler": c.sampler, "in_flight": c.in_flight,
+            "file": c.file, _KEYS[c.objective]: c.optimum, "sampler": c.sampler, "in_flight": c.in_flight,
             "built": c.built, "time": c.time,
             "after": [
                 {

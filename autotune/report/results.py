@@ -3,25 +3,28 @@
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import KernelResources, OutputCheck
+from autotune.core.measurement import Energy, KernelResources, OutputCheck
 from autotune.core.outcome import Outcome
 from autotune.core.passwords import hidden
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value, format_config
 from autotune.core.words import clock, format_ms, number, plain
 from autotune.families.template import SUFFIX
-from autotune.gpus.identity import gpu_of_record
+from autotune.gpus.identity import gpu_of_record, parse_device
 from autotune.gpus.meant import usual_gpu
 from autotune.ops.op import Field, Op
 from autotune.ops.registry import FIELD_OPTIONS, get_op
 from autotune.report.listing import differing
 from autotune.tuning.result import TIE, Ranked, SearchResult
 from autotune.tuning.timeline import WORDS
+
+_WAITED = 1.3
+"""A call of a run back to back that takes so many times the median time has waited for its launch."""
 
 _WHY = {
     "trials": "all trials of the budget are done",
@@ -34,18 +37,21 @@ _WHY = {
 def table_columns(result: SearchResult) -> list[str]:
     """Headings of `table_rows`; `>` marks those set to the right. Estimated times are headed as such."""
     time = ">est. ms" if result.estimated else ">ms"
-    figures = [">TFLOP/s", "?>GB/s", ">error", "?>bound", ">regs", "?>spills B", ">smem B", "?>occupancy"]
+    energy = [">mJ", ">W", ">GFLOP/s/W"] if any(ranked.measurement.energy for ranked in result.table) else []
+    figures = [*energy, ">TFLOP/s", "?>GB/s", ">error", "?>bound", ">regs", "?>spills B", ">smem B", "?>occupancy"]
     return ["#", "family", time, *figures, "~configuration"]
 
 
 def table_rows(result: SearchResult) -> Iterator[list[str]]:
     """One row a candidate. Of a pipeline of kernels: most registers and shared memory, all spills, least occupancy."""
+    metered = any(ranked.measurement.energy for ranked in result.table)
     for place, ranked in enumerate(result.table, start=1):
         worst, kernels = _worst_check(ranked), ranked.measurement.resources
         yield [
             str(place),
             ranked.candidate.template,
             format_ms(ranked.ms) + ("" if _counted(ranked) else " (not counted)"),
+            *(energy_cells(ranked) if metered else ()),
             f"{ranked.tflops:.2f}",
             f"{ranked.gbs:.1f}",
             "" if worst is None else f"{worst.max_abs_error:.2g}",
@@ -53,6 +59,14 @@ def table_rows(result: SearchResult) -> Iterator[list[str]]:
             *_resources(kernels),
             format_config(_telling(ranked.candidate.config, _configs(result.table, ranked.candidate.template))),
         ]
+
+
+def energy_cells(ranked: Ranked) -> list[str]:
+    """Millijoules a call, mean watts, GFLOP/s a watt; empty where the energy was not measured."""
+    energy, efficiency = ranked.measurement.energy, ranked.gflops_per_watt
+    if energy is None or efficiency is None:
+        return [""] * 3
+    return [f"{energy.mj:.4g}", f"{energy.power_w:.0f}", f"{efficiency:.1f}"]
 
 
 def shared_lines(result: SearchResult) -> Iterator[str]:
@@ -143,6 +157,12 @@ def no_winner(result: SearchResult) -> str:
 
 
 def _honesty(result: SearchResult) -> Iterator[str]:
+    cap = parse_device(result.device).cap
+    if cap:
+        yield f"measured at {cap}, and kept apart from what was measured without a limit: as of {result.device}"
+    limit = "" if result.best is None else result.best.measurement.environment.get("power_limit", "")
+    if limit and len(set(re.findall(r"\d+", limit))) > 1:
+        yield f"the GPU's power is limited to {limit}" + ("" if cap.power_w else ", not by this search")
     if result.estimated and result.trials:
         yield f"times are ESTIMATES for {result.title}, not measurements: no kernel has run on a GPU"
     if not all(map(_counted, result.table)):
@@ -221,11 +241,30 @@ def best_lines(result: SearchResult) -> Iterator[str]:
     """The winner in full."""
     if result.best is not None:
         kind = "" if not result.estimated else " (estimate)" if _counted(result.best) else " (estimate, not counted)"
-        yield f"best: {format_ms(result.best.ms)} ms{kind}, {result.best.candidate}"
+        energy = result.best.measurement.energy
+        took = "" if energy is None else f", {energy.mj:.4g} mJ a call ({energy.power_w:.0f} W)"
+        yield f"best{_by(result)}: {format_ms(result.best.ms)} ms{kind}{took}, {result.best.candidate}"
+        if energy is not None:
+            yield from energy_lines(energy, result.best.ms)
         if result.best.traits is not None:
             yield from (f"{name}: {text}" for name, text in result.best.traits.rows())
         if result.ties:
             yield f"tied with {number(result.ties, 'other')}: estimates within {TIE:.1%} do not tell them apart"
+
+
+def _by(result: SearchResult) -> str:
+    return {"time": "", "time,energy": " in time"}.get(result.objective, f" by {result.objective}")
+
+
+def energy_lines(energy: Energy, ms: float) -> Iterator[str]:
+    """What an energy is of, and what speaks against it."""
+    idle = "" if energy.idle_w is None else f"; {energy.idle_w:.0f} W of it are drawn idle"
+    yield f"energy: all that the GPU takes for a call, from {energy.seconds:.2g} s back to back ({energy.method}){idle}"
+    if energy.call_ms > _WAITED * ms:
+        yield (
+            f"energy: a call took {format_ms(energy.call_ms)} ms in that run: the GPU waited for launches in between, "
+            "and a busier one takes less for each"
+        )
 
 
 @dataclass(frozen=True)
@@ -237,6 +276,13 @@ class Asked:
     reference: str | None = None
     db: str | None = None
     full_precision: bool = False
+    objective: str = "time"
+    max_error: float | None = None
+
+    @property
+    def looked_up(self) -> str:
+        """The objective of a look-up: with several ones it answers with the fastest."""
+        return "time" if "," in self.objective else self.objective
 
 
 def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
@@ -254,7 +300,9 @@ def next_command(op: Op, result: SearchResult, asked: Asked) -> str:
     words += _family(result, asked.templates)
     words += ["--reference", asked.reference] if asked.reference else []
     words += ["--full-precision"] if asked.full_precision else []
-    gpu = gpu_of_record(result.device)
+    words += ["--objective", asked.looked_up] if asked.looked_up != "time" else []
+    words += ["--max-error", f"{asked.max_error:g}"] if asked.max_error is not None else []
+    gpu = looked_up(result.device)
     words += [] if gpu == usual_gpu() else ["--device", gpu]
     words += ["--db", hidden(asked.db)] if asked.db else []
     return shlex.join([*words, "-o", f"{op.name}.cu"])
@@ -267,8 +315,9 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
     named = _family(result, asked.templates)
     try:
         found = best(
-            op.name, device=gpu_of_record(result.device), db=asked.db, template=named[1] if named else None,
-            reference=asked.reference, inputs=None, full_precision=asked.full_precision, **result.problem.fields,
+            op.name, device=looked_up(result.device), db=asked.db, template=named[1] if named else None,
+            reference=asked.reference, inputs=None, full_precision=asked.full_precision, objective=asked.looked_up,
+            max_error=asked.max_error, **result.problem.fields,
         )  # fmt: skip
     except AutotuneError:  # the command itself will say so
         return None
@@ -276,6 +325,12 @@ def other_answer(op: Op, result: SearchResult, asked: Asked) -> str | None:
         return None
     known = f"{format_ms(found.found_ms)} ms {found.kind} {found.found_for}".rstrip()
     return f"this writes a better one that is known already: {found.candidate}, {known}"
+
+
+def looked_up(device: str) -> str:
+    """A record's device as a look-up names it: the GPU, with the limits that it was held to."""
+    meant = parse_device(device)
+    return str(replace(meant, kind="cuda", gpu=meant.gpu or device))
 
 
 def _family(result: SearchResult, templates: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The best record of some families alone, whoever the winner is: a database keeps one winner a problem and device."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from autotune.core.arithmetic import FULL
 from autotune.core.candidate import Candidate
@@ -30,6 +30,30 @@ def best_of(
                 newest[candidate] = record
     finalists = [record for record in newest.values() if record.stage == "final"]
     return min(finalists or newest.values(), key=_rank, default=None)
+
+
+def best_by(
+    store: Store, problem: Problem, device: str, cost: Callable[[tuple[float, float]], float],
+    versions: Mapping[str, str] | None = None,
+) -> StoredMeasurement | None:  # fmt: skip
+    """The record with the least `cost` of its milliseconds and millijoules a call, among those that tell their energy.
+
+    None where none does. Where any was a finalist, one of these, by its newest final. `versions`: as for `best_of`;
+    None: of any family.
+    """
+    newest: dict[Candidate, tuple[float, StoredMeasurement]] = {}
+    for record in store.measurements(problem, device, outcome=Outcome.OK, stage=None):
+        candidate, ms, mj = record.candidate, record.measurement.ms, record.measurement.mj
+        if ms is None or mj is None:
+            continue
+        if versions is not None and versions.get(candidate.template) != candidate.template_hash:
+            continue
+        known = newest.get(candidate)
+        if known is None or record.stage == "final" or known[1].stage == "trial":
+            newest[candidate] = cost((ms, mj)), record
+    finalists = [pair for pair in newest.values() if pair[1].stage == "final"]
+    best = min(finalists or newest.values(), key=lambda pair: pair[0], default=None)
+    return None if best is None else best[1]
 
 
 def full_versions(op: str) -> dict[str, str]:

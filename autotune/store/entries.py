@@ -3,16 +3,17 @@
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
 from autotune.core.candidate import Candidate, make_candidate
-from autotune.core.measurement import TimingKind
+from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.model_version import DRIVER
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
-from autotune.gpus.identity import DeviceName, gpu_of_record
+from autotune.gpus.cap import Cap
+from autotune.gpus.identity import DeviceName, gpu_of_record, parse_device
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.json_lines import Line
 from autotune.store.plain import loads
@@ -24,7 +25,7 @@ Origin = Literal["own", "shipped"]
 
 _COLUMNS = """
     d.name, m.kind, m.ms, p.op, p.fields, c.template, c.template_hash, c.config, m.source_hash, m.driver, m.compiler,
-    m.id, m.outcome"""
+    m.energy_mj, m.id, m.outcome"""
 
 _WINNERS = f"""
     SELECT {_COLUMNS}, w.measurement_id, w.kind = m.kind AND m.problem_id = p.id AND m.device_id = d.id FROM problem p
@@ -46,6 +47,13 @@ _BY_ID = f"""
     JOIN device d ON d.id = m.device_id
     JOIN candidate c ON c.id = m.candidate_id
     WHERE m.id = :id"""
+
+_EVERY = f"""
+    SELECT {_COLUMNS}, m.stage, m.detail FROM problem p
+    JOIN measurement m ON m.problem_id = p.id AND m.outcome = 'ok'
+    JOIN device d ON d.id = m.device_id
+    JOIN candidate c ON c.id = m.candidate_id
+    WHERE p.key = :key AND """
 
 _CURRENT = f"""
     SELECT {_COLUMNS} FROM problem p
@@ -73,6 +81,14 @@ class Entry:
     driver: str
     compiler: str
     measurement_id: int | None  # in the user's database; None for a shipped one
+    energy_mj: float | None = None  # of a call
+    error: float | None = None  # the part of its bound (`Verification.part_of_bound`), where it was looked at
+    final: bool = False
+
+    @property
+    def cap(self) -> Cap:
+        """To what the GPU was held."""
+        return parse_device(self.device).cap
 
     @property
     def gpu(self) -> str:
@@ -137,6 +153,8 @@ class Winners:
         mine = problem.fields
         lengths = [name for name, value in mine.items() if _counts(name, value, exact)]
         for device, kind, number, text in rows:
+            if parse_device(device).cap:
+                continue
             with readable(number):
                 fields = json.loads(text)
             if _agrees(fields, mine, exact):
@@ -148,6 +166,29 @@ class Winners:
             return neighbour.shipped
         rows = self._reader.rows(_BY_ID, {"id": neighbour.measurement_id})
         return _entry(rows[0]) if rows else None
+
+    def every(self, problem: Problem, devices: Sequence[str], *, metered: bool) -> list[Entry]:
+        """All right records of a problem on these devices, with their errors; of a finalist the newest final alone.
+
+        `metered`: only those that tell their energy.
+        """
+        values: dict[str, Any] = {"key": problem.key} | {f"device{i}": name for i, name in enumerate(devices)}
+        which = f"d.name IN ({', '.join(f':device{i}' for i in range(len(devices)))})"
+        known = " AND m.energy_mj IS NOT NULL" if metered else ""
+        newest: dict[tuple[str, Candidate], Entry] = {}
+        for *columns, stage, detail in self._reader.rows(f"{_EVERY}{which}{known} ORDER BY m.id", values):
+            entry = _entry(columns)
+            with readable(entry.measurement_id):
+                checked = Measurement.from_json(loads(detail)).verification
+            error = None if checked is None else checked.part_of_bound
+            before = newest.get((entry.device, entry.candidate))
+            if before is None or stage == "final" or not before.final:
+                newest[entry.device, entry.candidate] = replace(entry, error=error, final=stage == "final")
+        return list(newest.values())
+
+    def shipped(self, problem: Problem, capability: int, families: Collection[str]) -> list[Entry]:
+        """Those of this problem that come with the package, by these families."""
+        return [e for e in _shipped(capability).get(problem.key, ()) if e.candidate.template in families]
 
     def still_current(self, entry: Entry, versions: Mapping[str, str]) -> Entry | None:
         """The fastest measurement like this entry's (problem, device, kind) by these templates (name to hash).
@@ -184,7 +225,8 @@ def _winner(row: Row) -> Entry:
 
 
 def _entry(row: Row) -> Entry:
-    device, kind, ms, op, fields, template, template_hash, config, source_hash, driver, compiler, number, outcome = row
+    device, kind, ms, op, fields, template, template_hash, config, source_hash, driver, compiler, *rest = row
+    energy_mj, number, outcome = rest
     if outcome != Outcome.OK:
         raise unsound_winner(number, f"whose outcome is {outcome}")
     if not is_time(ms):
@@ -192,7 +234,7 @@ def _entry(row: Row) -> Entry:
     with readable(number):
         problem = Problem(op, tuple(loads(fields).items()))
         candidate = make_candidate(template, template_hash, loads(config))
-    return Entry("own", device, kind, ms, problem, candidate, source_hash, driver, compiler, number)
+    return Entry("own", device, kind, ms, problem, candidate, source_hash, driver, compiler, number, energy_mj)
 
 
 @cache
@@ -228,10 +270,12 @@ def _fastest(entries: Iterable[Entry], families: Collection[str]) -> Iterable[En
 
 def _shipped_entry(line: Line) -> Entry:
     timing, environment = line.measurement.timing, line.measurement.environment
+    checked = line.measurement.verification
     assert timing is not None  # verified when the line was read
     return Entry(
         "shipped", line.identity.name, timing.kind, timing.median_ms, line.problem, line.candidate, line.source_hash,
-        environment.get("driver", ""), environment.get("compiler", ""), None,
+        environment.get("driver", ""), environment.get("compiler", ""), None, line.measurement.mj,
+        None if checked is None else checked.part_of_bound, line.stage == "final",
     )  # fmt: skip
 
 

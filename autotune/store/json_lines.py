@@ -5,7 +5,7 @@
     "created_at": …, "measurement": {…}}
 
 Measurements of older versions lack `machine_code` and `measured_as`, and are sound without; `attempts` stands in those
-of a second try alone.
+of a second try alone, `energy` where it was measured. A device that was held to limits has them as its `cap`.
 A winner is the same line with `"record": "winner"`: it carries its measurement and needs no other line.
 """
 
@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem, split_json
+from autotune.gpus.cap import NO_CAP, parse_cap
 from autotune.gpus.identity import DEVICES, DeviceIdentity
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.plain import dumps, loads
@@ -46,7 +47,11 @@ class Line(Record):
         """The line, without its end."""
         values = (
             self.record,
-            {"kind": self.identity.kind, "spec": self.identity.spec.to_json()},
+            {
+                "kind": self.identity.kind,
+                "spec": self.identity.spec.to_json(),
+                **({"cap": str(self.identity.cap)} if self.identity.cap else {}),
+            },
             self.problem.to_json(),
             {
                 "template": self.candidate.template,
@@ -143,6 +148,7 @@ def _verify_details(measurement: Measurement) -> None:
         for name, value in asdict(kernel).items():
             _text({name: value}, name) if name == "kernel" else _number(f"the kernel's {name}", value, zero=True)
     timing, verification = measurement.timing, measurement.verification
+    _verify_energy(measurement.energy)
     if timing is not None:
         _text({"method": timing.method}, "method")
         for name in ("repeats", "clock_mhz", "power_w", "temperature_c"):
@@ -158,6 +164,14 @@ def _verify_details(measurement: Measurement) -> None:
                 raise LineError(f"the check of {check.name} holds something else than numbers")
         for count in counts:
             _number("a count of the verification", count, zero=True)
+
+
+def _verify_energy(energy: Energy | None) -> None:
+    for name, value in (asdict(energy) if energy is not None else {}).items():
+        if name == "method":
+            _text({name: value}, name)
+        elif value is not None:
+            _number(f"the energy's {name}", value, zero=name in {"idle_w", "clock_mhz", "temperature_c"})
 
 
 def _verify_ok(line: Line) -> None:
@@ -186,7 +200,10 @@ def _number(name: str, value: Any, *, zero: bool = False) -> None:
 
 
 def _identity(data: Mapping[str, Any]) -> DeviceIdentity:
-    _exact_keys("the device", data, ("kind", "spec"))
+    _exact_keys("the device", {name: data[name] for name in data if name != "cap"}, ("kind", "spec"))
+    cap = parse_cap(_text(data, "cap")) if "cap" in data else NO_CAP
+    if cap is None:
+        raise LineError(f"the device's cap {data['cap']!r} is none")
     spec = DeviceSpec(**data["spec"])
     for name, value in data["spec"].items():
         if name in {"name", "title", "arch"}:
@@ -195,7 +212,7 @@ def _identity(data: Mapping[str, Any]) -> DeviceIdentity:
             _number(f"the device's {name}", value, zero=True)
     if spec.compute_capability < 10 or not spec.name:
         raise LineError(f"the device's arch {spec.arch!r} is not one")
-    return DeviceIdentity(_choice(data, "kind", tuple(DEVICES)), spec)
+    return DeviceIdentity(_choice(data, "kind", tuple(DEVICES)), spec, cap)
 
 
 def _problem(data: Mapping[str, Any]) -> Problem:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import StoreError
-from autotune.core.measurement import Measurement
+from autotune.core.measurement import Energy, Measurement
 from autotune.core.model_version import model_of
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -65,13 +65,32 @@ def check(measurement: Measurement) -> None:
     """Refuse what can only be a fault of the device or the program.
 
     Raises:
-        StoreError: `ok` without a time, or any time that is not positive and finite.
+        StoreError: `ok` without a time, or any time or energy that is not positive and finite.
     """
     ms = measurement.ms
     if ms is None and measurement.outcome is Outcome.OK:
         raise StoreError("a measurement with outcome ok has no time")
+    mj = measurement.mj
+    if mj is not None and not (math.isfinite(mj) and mj > 0):
+        raise StoreError(f"a measurement says {mj} mJ, which is no energy a call can take; it was not stored")
     if ms is not None and not (math.isfinite(ms) and ms > 0):
         raise StoreError(f"a measurement says {ms} ms, which is no time a kernel can take; it was not stored")
+
+
+def add_energy(session: Session, measurement_id: int, energy: Energy) -> None:
+    """Enter what energy a recorded candidate takes, where that was not measured before.
+
+    Raises:
+        StoreError: no such record, or an energy that is none.
+    """
+    row = session.get(MeasurementRow, measurement_id)
+    if row is None:
+        raise StoreError(f"there is no record {measurement_id} to enter an energy in")
+    measurement = Measurement.from_json(row.detail)
+    if measurement.outcome is Outcome.OK and measurement.energy is None:
+        measurement = replace(measurement, energy=energy)
+        check(measurement)
+        row.detail, row.energy_mj = measurement.to_json(), energy.mj
 
 
 def contend(session: Session, row: MeasurementRow) -> None:
@@ -223,6 +242,7 @@ def make_row(trial: Trial, device: Device, problem: ProblemRow, candidate: Candi
         outcome=measurement.outcome.value,
         kind=None if timing is None else timing.kind,
         ms=measurement.ms,
+        energy_mj=measurement.mj,
         machine_code=measurement.machine_code,
         package_version=package_version(),
         created_at=trial.at,

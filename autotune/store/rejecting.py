@@ -25,8 +25,9 @@ def reject(session: Session, measurement_id: int, message: str) -> None:
     wrong = session.scalars(select(MeasurementRow).where(*place, *own, ok)).all()
     for record in wrong:
         measurement = Measurement.from_json(record.detail)
-        changed = replace(measurement, outcome=Outcome.WRONG_RESULT, message=message, timing=None)
-        record.detail, record.outcome, record.kind, record.ms = changed.to_json(), changed.outcome, None, None
+        changed = replace(measurement, outcome=Outcome.WRONG_RESULT, message=message, timing=None, energy=None)
+        record.detail, record.outcome = changed.to_json(), changed.outcome
+        record.kind = record.ms = record.energy_mj = None
     session.flush()
     replace_winners(session, [record.id for record in wrong])
 

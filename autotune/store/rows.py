@@ -10,7 +10,7 @@ from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
-from autotune.gpus.identity import DeviceIdentity
+from autotune.gpus.identity import DeviceIdentity, parse_device
 from autotune.gpus.spec import DeviceSpec
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
 from autotune.store.soundness import fault, readable, unsound, unsound_winner
@@ -75,7 +75,7 @@ def candidate_row(session: Session, op: str, candidate: Candidate) -> CandidateR
 
 def to_identity(row: Device) -> DeviceIdentity:
     """A row's device."""
-    return DeviceIdentity(row.kind, DeviceSpec(**row.spec))
+    return DeviceIdentity(row.kind, DeviceSpec(**row.spec), parse_device(row.name).cap)
 
 
 def to_problem(row: ProblemRow) -> Problem:
@@ -112,13 +112,20 @@ def _measurement(row: MeasurementRow) -> Measurement:
     with readable(row.id):
         measurement = Measurement.from_json(row.detail)
     timing = measurement.timing
-    found = (measurement.outcome.value, measurement.ms, None if timing is None else timing.kind)
+    found = (measurement.outcome.value, measurement.ms, None if timing is None else timing.kind, measurement.mj)
     why = fault(measurement)
-    if not why and found != (row.outcome, row.ms, row.kind):
-        why = f"its columns say {row.outcome} {row.ms} {row.kind}, its details {' '.join(map(str, found))}"
+    columns = (row.outcome, row.ms, row.kind, row.energy_mj)
+    if not why and found != columns:
+        why = f"its columns say {_words(columns)}, its details {_words(found)}"
     if why:
         raise unsound(row.id, why)
     return measurement
+
+
+def _words(figures: tuple[object, ...]) -> str:
+    """Outcome, time and kind; an energy where there is one."""
+    *first, energy = figures
+    return " ".join(map(str, first if energy is None else figures))
 
 
 def to_winner(row: Winner) -> StoredWinner:

@@ -4,7 +4,7 @@ import shlex
 
 from autotune.core.errors import StoreError
 
-HEAD = "0003"
+HEAD = "0004"
 """Newest migration in `db/migrations/versions`; kept here so that opening a database need not load Alembic."""
 
 VERSION_TABLE = "autotune_version"

@@ -26,6 +26,10 @@ def fault(measurement: Measurement) -> str:
         for name in ("median_ms", "q1_ms", "q3_ms", "min_ms"):
             if not is_time(getattr(timing, name)):
                 return f"{name}={getattr(timing, name)!r} is no time that a kernel can take"
+    if measurement.energy is not None:
+        for name in ("mj", "power_w", "call_ms", "seconds"):
+            if not is_time(getattr(measurement.energy, name)):
+                return f"{name}={getattr(measurement.energy, name)!r} is nothing that a run of a kernel can have"
     if measurement.outcome is Outcome.OK:
         if timing is None:
             return "its outcome is ok, and it has no time"

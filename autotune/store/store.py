@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import StoreError
-from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.measurement import Energy, Measurement, TimingKind
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
@@ -283,6 +283,14 @@ class Store:
             StoreError: no such measurement, or not an ok one.
         """
         return self.transact(lambda session: recording.name(session, measurement_id, spills=spills))
+
+    def add_energy(self, measurement_id: int, energy: Energy) -> None:
+        """Enter what energy a recorded candidate takes, where that was not measured before; a failed one keeps none.
+
+        Raises:
+            StoreError: no such record, or an energy that is not positive and finite.
+        """
+        self.transact(lambda session: recording.add_energy(session, measurement_id, energy))
 
     def reject(self, measurement_id: int, message: str) -> None:
         """Make a candidate's ok records wrong results, and let the best of the others win where it was the winner."""

@@ -114,6 +114,7 @@ class MeasurementRow(Base):
     outcome: Mapped[str] = mapped_column(String(16))
     kind: Mapped[str | None] = mapped_column(String(16))
     ms: Mapped[float | None] = mapped_column(Float)
+    energy_mj: Mapped[float | None] = mapped_column(Float)
     machine_code: Mapped[str | None] = mapped_column(String(64))
     package_version: Mapped[str] = mapped_column(String(32))
     created_at: Mapped[datetime]

@@ -68,7 +68,7 @@ def begin_with(client: WorkerClient, subject: Subject, problem: Problem, options
         subject.op, subject.source, problem, {template.name: template for template in subject.templates},
         opened.identity, opened.environment, options.seed, options.limit_s,
     )  # fmt: skip
-    pipeline = Pipeline(task, client, cache, options.jobs, timeline)
+    pipeline = Pipeline(task, client, cache, options.jobs, timeline, options.demand)
     if options.learns and not options.quick:
         with suppress(AutotuneError):  # the search itself will come to it, and say so
             for candidate in itertools.islice(_starts(subject, problem, opened), _builds(subject, options)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,17 @@ class Evaluator(Protocol):
     def note_best(self, ms: float) -> None:
         """The best time so far: candidates that are clearly slower need not be timed to the end."""
 
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """The figures of a candidate whose energy is known: others that cannot win beside it need not be measured."""
+
     def load(self) -> Load:
         """What is going on."""
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         """Time candidates once more, all in one run, interleaved. Nothing else may be under way."""
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
+        """Measure the energy of right candidates, all in one run, interleaved. Nothing else may be under way."""
 
     def drop(self) -> None:
         """Forget the candidates under way; stop their builds and their kernels."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import DatabaseAway
-from autotune.core.measurement import Measurement, TimingKind
+from autotune.core.measurement import Energy, Measurement, TimingKind
 from autotune.core.model_version import DRIVER, UNCOUNTED_DRIVER
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -139,9 +139,20 @@ class Records:
         finals = self.store.measurements(self.problem, self.identity.name, after_id=after_id, stage="final")
         return {record.candidate for record in finals}
 
+    def metered_finals(self) -> dict[Candidate, StoredMeasurement]:
+        """The newest final of each candidate that tells its energy."""
+        finals = self.store.measurements(
+            self.problem, self.identity.name, driver=self._drivers or None, outcome=Outcome.OK, stage="final"
+        )
+        return {record.candidate: record for record in finals if record.measurement.energy is not None}
+
     def name_winner(self, record_id: int, *, spills: bool) -> bool:
         """Make a record the winner; False if the standing one is faster and, without `spills`, spills nothing."""
         return self.store.name_winner(record_id, spills=spills)
+
+    def add_energy(self, record_id: int, energy: Energy) -> None:
+        """Enter what energy the candidate of a record takes."""
+        self.store.add_energy(record_id, energy)
 
     def reject(self, record_id: int, message: str) -> None:
         """Take back that a candidate is right: wherever it is recorded for this problem and device."""

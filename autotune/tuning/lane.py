@@ -4,28 +4,33 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.candidate import Candidate
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Energy, Timing
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.core.threads import start_thread
 from autotune.devices.client import WorkerClient, WorkerDied, WorkerTimeout
 from autotune.devices.measure import Verdict
-from autotune.devices.messages import Evaluate, Evaluated, Prepare, Retime, Retimed
+from autotune.devices.messages import Evaluate, Evaluated, Meter, Metering, Prepare, Retime, Retimed
 from autotune.devices.protocol import TimingBudget
+from autotune.tuning.objective import PLAIN, Demand, Metered
 from autotune.tuning.timeline import Timeline
 
 GIVE_UP_FACTOR = 1.5
 """A candidate whose fastest repeat is this much slower than the best so far is not timed to the end."""
 
+_AROUND_S = 5.0
+"""What a measurement of energy takes besides: until the load is steady, until the gauge moves, idle."""
 TRIAL_ERROR = 0.0035
 """Standard error of a trial's median that is small enough: the fastest are timed once more, all in one run."""
 
 Programs = tuple[tuple[Artifact, LaunchPlan], ...]
+Found = TypeVar("Found")
 Judged = tuple[Verdict, float]
 """A verdict, and the seconds that it took the device."""
 
@@ -47,16 +52,18 @@ class Lane:
         prepare: the problem, made ready before the first candidate.
         limit_s: seconds a candidate may take.
         timed: whether candidates are timed on the device, or only verified.
+        demand: what is wanted of candidates beside being right: their energies are measured where they may win by them.
         failed: called (in the lane's thread) with an error that is no candidate's fault; the lane then stops.
         timeline: told when the device is open, the references are made and the first verdict is there.
     """
 
     def __init__(
         self, client: WorkerClient, prepare: Prepare, limit_s: float, *, timed: bool,
-        failed: Callable[[Exception], None], timeline: Timeline,
+        failed: Callable[[Exception], None], timeline: Timeline, demand: Demand = PLAIN,
     ) -> None:  # fmt: skip
         self._timeline = timeline
         self._client, self._prepare, self._limit_s, self._timed, self._failed = client, prepare, limit_s, timed, failed
+        self._demand, self._metered = demand, Metered(demand.objective)
         self._steps: list[_Step] = []
         self._changed = threading.Condition()  # a step is queued before the end or not at all
         self._over = self._closing = False
@@ -100,17 +107,28 @@ class Lane:
         """The best time known: later candidates are given up when they are clearly slower."""
         self._best_ms = ms if self._best_ms is None else min(ms, self._best_ms)
 
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """The figures of a candidate whose energy is known."""
+        self._metered.note(ms, energy)
+
     def retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
         """Time verified candidates interleaved, after what is queued; waits for the result.
 
         A worker that dies over it answers with no times at all.
         """
-        timings: Future[tuple[Timing | None, ...]] = Future()
-        self._queue(timings, lambda: timings.set_result(self._retime(programs, rounds)))
+        return self._waited(lambda: self._retime(programs, rounds), len(programs))
+
+    def meter(self, programs: Programs, rounds: int) -> tuple[Energy | None, ...]:
+        """Measure the energy of verified candidates interleaved; as `retime`."""
+        return self._waited(lambda: self._meter(programs, rounds), len(programs))
+
+    def _waited(self, do: Callable[[], tuple[Found | None, ...]], count: int) -> tuple[Found | None, ...]:
+        found: Future[tuple[Found | None, ...]] = Future()
+        self._queue(found, lambda: found.set_result(do()))
         try:
-            return timings.result()
+            return found.result()
         except CancelledError:
-            return (None,) * len(programs)
+            return (None,) * count
 
     def drop(self) -> None:
         """Forget the queue; a candidate that is on the device and does not end at once is killed."""
@@ -127,10 +145,7 @@ class Lane:
         self._thread.join()
         self._client.close()
 
-    def _queue(
-        self, future: "Future[Judged] | Future[tuple[Timing | None, ...]]", step: Callable[[], None],
-        candidate: Candidate | None = None,
-    ) -> None:  # fmt: skip
+    def _queue(self, future: "Future[Any]", step: Callable[[], None], candidate: Candidate | None = None) -> None:
         with self._changed:
             if self._over:
                 future.cancel()
@@ -191,11 +206,28 @@ class Lane:
         start = time.monotonic()
         verdict = self._judge(artifact, plan)
         seconds = time.monotonic() - start
-        self.busy_seconds += seconds
         self._timeline.mark("verdict")
-        if verdict.outcome is Outcome.OK and verdict.timing is not None:
+        if (
+            verdict.outcome is Outcome.OK
+            and verdict.timing is not None
+            and not self._demand.complaint(verdict.verification)
+        ):
             self.note_best(verdict.timing.median_ms)  # the next candidate may begin before anyone else says so
+            verdict = self._with_energy(verdict, artifact, plan)
+            seconds = time.monotonic() - start
+        self.busy_seconds += seconds
         return verdict, seconds
+
+    def _with_energy(self, verdict: Verdict, artifact: Artifact, plan: LaunchPlan) -> Verdict:
+        """With the energy of a candidate that may win by it."""
+        assert verdict.timing is not None
+        ms = verdict.timing.median_ms
+        if not self._metered.worth(ms):
+            return verdict
+        (energy,) = self._meter(((artifact, plan),), 1)
+        if energy is not None:
+            self._metered.note(ms, energy)
+        return replace(verdict, energy=energy)
 
     def _judge(self, artifact: Artifact, plan: LaunchPlan) -> Verdict:
         try:
@@ -217,9 +249,19 @@ class Lane:
         assert isinstance(reply, Retimed)
         return reply.timings
 
+    def _meter(self, programs: Programs, rounds: int) -> tuple[Energy | None, ...]:
+        seconds = self._demand.energy_s
+        limit_s = self._limit_s + rounds * len(programs) * (seconds + _AROUND_S)
+        try:
+            reply = self._client.ask(Meter(programs, rounds, seconds), limit_s)
+        except (WorkerTimeout, WorkerDied):
+            return (None,) * len(programs)
+        assert isinstance(reply, Metering)
+        return reply.energies
+
     def _budget(self) -> TimingBudget | None:
         if not self._timed:
             return None
         best = self._best_ms
-        limit = None if best is None else GIVE_UP_FACTOR * best
+        limit = None if best is None else GIVE_UP_FACTOR * self._demand.objective.slack * best
         return TimingBudget(relative_error=TRIAL_ERROR, give_up_above_ms=limit)

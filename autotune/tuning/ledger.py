@@ -5,8 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement
+from autotune.core.measurement import Energy, Measurement
 from autotune.core.outcome import Outcome
+from autotune.tuning.objective import Figures
 
 _TIMED = (Outcome.OK, Outcome.PRUNED)
 
@@ -25,6 +26,12 @@ class Entry:
         """Time of an `ok` entry; infinite for every other outcome, so that none of them can ever be the best."""
         ms = self.measurement.ms if self.measurement.outcome is Outcome.OK else None
         return ms if ms is not None and is_time(ms) else math.inf
+
+    @property
+    def figures(self) -> Figures | None:
+        """Time and energy of an `ok` entry whose energy is known."""
+        mj = self.measurement.mj
+        return None if mj is None or math.isinf(self.ms) else (self.ms, mj)
 
     @property
     def counted(self) -> bool:
@@ -68,6 +75,11 @@ class Ledger:
             self.best = entry
         return True
 
+    def add_energy(self, candidate: Candidate, energy: Energy) -> None:
+        """What energy a candidate takes, measured after its trial."""
+        entry = self._entries[candidate]
+        self._entries[candidate] = replace(entry, measurement=replace(entry.measurement, energy=energy))
+
     def reject(self, entry: Entry) -> None:
         """A candidate's measurement turned out to be another; `best` stays what it was during the search."""
         self._uncount(self._entries[entry.candidate])
@@ -107,6 +119,12 @@ class Ledger:
         return {o: f"{entry.candidate}: {entry.measurement.message}" for o, entry in self.firsts().items()}
 
 
+def figures_of(entry: Entry) -> Figures:
+    """Of an entry that has them."""
+    assert entry.figures is not None
+    return entry.figures
+
+
 def is_time(ms: float) -> bool:
     """Whether a number can be the time of a kernel: neither NaN nor infinite, and more than 0."""
     return math.isfinite(ms) and ms > 0.0
@@ -114,7 +132,8 @@ def is_time(ms: float) -> bool:
 
 def costs(measurement: Measurement) -> bool:
     """Whether a trial counts towards the budget: what was ruled out before it was built does not."""
-    return measurement.outcome is not Outcome.INFEASIBLE or measurement.build_seconds > 0.0
+    tried = measurement.build_seconds > 0.0 or measurement.verification is not None
+    return measurement.outcome is not Outcome.INFEASIBLE or tried
 
 
 def sane(measurement: Measurement) -> Measurement:

@@ -1,5 +1,6 @@
 """The search loop: ask, have evaluated, record, tell."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +15,11 @@ from autotune.core.outcome import Outcome
 from autotune.store.records import StoredMeasurement
 from autotune.tuning.budget import Clock
 from autotune.tuning.evaluator import Evaluator, Finished
+from autotune.tuning.guide import Guide
 from autotune.tuning.history import Log, Room
 from autotune.tuning.joint_space import Families, Seen
 from autotune.tuning.ledger import Entry, Ledger, sane
+from autotune.tuning.objective import PLAIN, Demand
 from autotune.tuning.strategy import Proposal, Strategy
 
 Stopped = Literal["trials", "timeout", "exhausted", "interrupted"]
@@ -48,6 +51,7 @@ class Engine:
     make_strategy: InitVar[Callable[[Seen], Strategy]]
     first: Sequence[Candidate] = ()
     startup: int = 0
+    demand: Demand = PLAIN
     stop: bool = False
     asked: int = 0
     duplicates: int = 0
@@ -61,10 +65,11 @@ class Engine:
     _dry: bool = False  # nothing unseen is left
     _second: deque[Candidate] | None = None  # to be tried once more; None until that has begun
     _seconded: set[Candidate] = field(default_factory=set)  # another process tries it once more
-    _strategy: Strategy = field(init=False)
+    _strategy: Guide = field(init=False)
 
     def __post_init__(self, make_strategy: Callable[[Seen], Strategy]) -> None:
-        self._strategy = make_strategy(self.seen)
+        objective = self.demand.objective
+        self._strategy = Guide(objective, [make_strategy(self.seen) for _ in objective.weights])
         self._first = deque(self.first)
         self.follow()
         self.learned = 0
@@ -186,7 +191,7 @@ class Engine:
         entry = self.ledger.get(candidate)
         if entry is not None:
             self.duplicates += 1
-            self._strategy.tell(proposal, entry.value)
+            self._strategy.tell(proposal, entry)
             return True
         for waiting in (self._open, self._elsewhere, self._wanted):
             if candidate in waiting:
@@ -282,18 +287,22 @@ class Engine:
         known = self.ledger.get(entry.candidate)
         if known is not None and known.record_id == entry.record_id:
             return
+        entry = replace(entry, measurement=self.demand.judged(entry.measurement))
         proposals = [
             proposal for waiting in (self._open, self._elsewhere, self._wanted)
             for proposal in waiting.pop(entry.candidate, [])
         ]  # fmt: skip
         for proposal in proposals:
-            self._strategy.tell(proposal, entry.value)
+            self._strategy.tell(proposal, entry)
         taken = self.ledger.add(entry)
         self.learned += taken
         if taken and not proposals:
-            self._strategy.add(entry.candidate, entry.value)
+            self._strategy.add(entry)
         if self.ledger.best is not None and self.ledger.best.counted:
             self.evaluator.note_best(self.ledger.best.ms)
+        energy = entry.measurement.energy
+        if taken and energy is not None and entry.ms < math.inf:
+            self.evaluator.note_energy(entry.ms, energy)
 
 
 def _entry(record: StoredMeasurement) -> Entry:

@@ -21,7 +21,7 @@ from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
 from autotune.core.errors import CompileError, FaultFound, LaunchError
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
@@ -37,7 +37,8 @@ from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
 from autotune.tuning.evaluator import Finished, Load, Order
-from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane
+from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane, Programs
+from autotune.tuning.objective import PLAIN, Demand
 from autotune.tuning.room import Spent, enough_under_way, enough_waiting
 from autotune.tuning.timeline import Timeline
 
@@ -67,9 +68,11 @@ class Pipeline:
     """Candidates under way, each in a thread of its own, which waits for builds and for the device."""
 
     def __init__(
-        self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None, timeline: Timeline | None = None
-    ) -> None:
+        self, task: Task, client: WorkerClient, cache: BuildCache, jobs: int | None, timeline: Timeline | None = None,
+        demand: Demand = PLAIN,
+    ) -> None:  # fmt: skip
         self._task = task
+        self._demand = demand
         self._timeline = timeline or Timeline(time.monotonic())
         self._cache = cache
         self._pool = BuildPool(cache, jobs)
@@ -90,7 +93,7 @@ class Pipeline:
         prepare = Prepare(task.op_source, task.executed, task.seed)
         self._lane = Lane(
             client, prepare, task.patience_s, timed=not task.emulated, failed=self._results.put,
-            timeline=self._timeline,
+            timeline=self._timeline, demand=demand,
         )  # fmt: skip
 
     @property
@@ -161,8 +164,12 @@ class Pipeline:
 
     def note_best(self, ms: float) -> None:
         """Lets candidates that are much slower be given up early."""
-        self._limit_ms = GIVE_UP_FACTOR * ms
+        self._limit_ms = GIVE_UP_FACTOR * self._demand.objective.slack * ms
         self._lane.note_best(ms)
+
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """Lets candidates that cannot win be spared the measurement."""
+        self._lane.note_energy(ms, energy)
 
     def load(self) -> Load:
         """Builds running or queued, candidates waiting for the device, seconds spent on both."""
@@ -170,12 +177,19 @@ class Pipeline:
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         """Build again what the cache has lost, then time all in turn. Ends the pipeline's own work."""
+        return self._lane.retime(self._programs(candidates), RETIME_ROUNDS)
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
+        """Likewise measure their energies."""
+        return self._lane.meter(self._programs(candidates), rounds)
+
+    def _programs(self, candidates: Sequence[Candidate]) -> Programs:
         programs = []
         for candidate in candidates:
             source = self._task.render(candidate, self._task.problem)
             request = CubinRequest(source, self._task.identity.spec.arch)
             programs.append((request.build(self._cache), source.plan))
-        return self._lane.retime(tuple(programs), RETIME_ROUNDS)
+        return tuple(programs)
 
     def drop(self) -> None:
         """Stop all builds and forget what waits."""
@@ -359,5 +373,5 @@ class Pipeline:
             environment["driver"] = UNCOUNTED_DRIVER
         return Measurement(
             verdict.outcome, self._in_template(job, verdict.message), timing, verdict.verification, job.resources,
-            job.build_seconds, seconds, environment, job.machine_code,
+            job.build_seconds, seconds, environment, job.machine_code, energy=verdict.energy,
         )  # fmt: skip

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement, Timing
+from autotune.core.errors import UsageError
+from autotune.core.measurement import Energy, Measurement, Timing
 from autotune.core.outcome import Outcome
 from autotune.devices.recorded import RecordedSpace
 from autotune.devices.replay import ReplayDevice
@@ -17,9 +18,10 @@ from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.evaluator import Finished, Load, Order
 from autotune.tuning.history import Room
 from autotune.tuning.joint_space import Families, Family
-from autotune.tuning.ledger import Ledger
+from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.listed import ListedSpace
 from autotune.tuning.loop import Engine
+from autotune.tuning.objective import TIME, Demand, Objective
 from autotune.tuning.room import KEPT
 from autotune.tuning.samplers import make_strategy
 
@@ -78,11 +80,17 @@ class Player:
     def note_best(self, ms: float) -> None:
         """Recorded times are what they are."""
 
+    def note_energy(self, ms: float, energy: Energy) -> None:
+        """Likewise."""
+
     def load(self) -> Load:
         return Load()
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         return [self.device.measure(candidate.config).timing for candidate in candidates]
+
+    def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:  # noqa: ARG002
+        return [self.device.measure(candidate.config).energy for candidate in candidates]
 
     def drop(self) -> None:
         self._waiting.clear()
@@ -140,27 +148,51 @@ def replay(
 
 
 def course(
-    recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1, build: float = BUILD
-) -> Course:
+    recording: RecordedSpace, sampler: str, trials: int, seed: int, in_flight: int = 1, build: float = BUILD,
+    objective: Objective = TIME,
+) -> Course:  # fmt: skip
     """`replay`, as a curve: infinite while nothing has succeeded; shorter than `trials` where there is no more.
 
     Raises:
-        UsageError: no configuration of the recording succeeded, or there is no such sampler.
+        UsageError: no configuration of the recording succeeded, or none has an energy, or there is no such sampler.
     """
-    optimum, best = recording.best_ms, math.inf
+    optimum, best = optimum_of(recording, objective), math.inf
     player = Player(ReplayDevice(recording), in_flight, build)
     steps = []
-    for entry in _played(recording, sampler, trials, seed, player).trial_entries():
-        best = min(best, entry.ms)
+    for entry in _played(recording, sampler, trials, seed, player, objective).trial_entries():
+        best = min(best, entry.ms if not objective.metered else _cost(entry, objective))
         steps.append(best / optimum)
     return Course(steps, player.built, player.now)
 
 
-def _played(recording: RecordedSpace, sampler: str, trials: int, seed: int, player: Player) -> Ledger:
+def optimum_of(recording: RecordedSpace, objective: Objective) -> float:
+    """The least time, energy or product of a recording: milliseconds, millijoules, their product.
+
+    Raises:
+        UsageError: no configuration succeeded, or none has an energy; or the objective has no single optimum.
+    """
+    if not objective.metered:
+        return recording.best_ms
+    if objective.several:
+        raise UsageError(f"objective {objective.name} has no single optimum; replay time, energy or edp")
+    known = ((result.median_ms, result.energy_mj) for result in recording.results.values())
+    costs = [objective.cost((ms, mj)) for ms, mj in known if ms is not None and mj is not None]
+    if not costs:
+        raise UsageError(f"the recording {recording.name} tells no energies; replay it with --objective time")
+    return min(costs)
+
+
+def _cost(entry: Entry, objective: Objective) -> float:
+    return math.inf if entry.figures is None else objective.cost(entry.figures)
+
+
+def _played(
+    recording: RecordedSpace, sampler: str, trials: int, seed: int, player: Player, objective: Objective = TIME
+) -> Ledger:
     families, ledger = Families([recorded_family(recording)]), Ledger()
     engine = Engine(
         families, ledger, Unrecorded(), player, Clock(Budget(trials)), np.random.default_rng(seed),
-        lambda seen: make_strategy(sampler, families, seen, seed), startup=10,
+        lambda seen: make_strategy(sampler, families, seen, seed), startup=10, demand=Demand(objective),
     )  # fmt: skip
     for _ in engine.steps():
         pass

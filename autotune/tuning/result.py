@@ -27,6 +27,12 @@ class Ranked:
     gbs: float  # GB/s
     traits: Traits | None = None  # None where the family is not at hand
 
+    @property
+    def gflops_per_watt(self) -> float | None:
+        """GFLOP a joule, which is GFLOP/s a watt; None where the energy was not measured."""
+        mj = self.measurement.mj
+        return None if mj is None else self.tflops * self.ms / mj * 1e3
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, the whole measurement included."""
         return {
@@ -36,6 +42,9 @@ class Ranked:
             "ms": self.ms,
             "tflops": self.tflops,
             "gbs": self.gbs,
+            "energy_mj": self.measurement.mj,
+            "power_w": None if self.measurement.energy is None else self.measurement.energy.power_w,
+            "gflops_per_watt": self.gflops_per_watt,
             "record_id": self.record_id,
             "measurement": self.measurement.to_json(),
         }
@@ -75,6 +84,9 @@ class SearchResult:
     unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
     firsts: Mapping[Outcome, Candidate] = field(default_factory=dict)  # those of `messages`
+    objective: str = "time"
+    max_error: float | None = None
+    pareto: tuple[Ranked, ...] = ()  # what no other beats in time and energy, fastest first, where energy was measured
     timeline: Mapping[Event, float] = field(default_factory=dict)  # seconds since the run began
 
     def to_json(self) -> dict[str, Any]:
@@ -87,6 +99,9 @@ class SearchResult:
             "best": self.best and self.best.to_json(),
             "table": [ranked.to_json() for ranked in self.table],
             "ties": self.ties,
+            "objective": self.objective,
+            "max_error": self.max_error,
+            "pareto": [ranked.to_json() for ranked in self.pareto],
             "trials": self.trials,
             "resumed": self.resumed,
             "new": self.new,

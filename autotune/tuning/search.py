@@ -5,11 +5,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.core.errors import UsageError
 from autotune.core.values import Value
 
 if TYPE_CHECKING:
+    from autotune.devices.factory import DeviceOpener
     from autotune.families.user_functions import Named
     from autotune.tuning.events import Listener
+    from autotune.tuning.objective import Demand
     from autotune.tuning.pins import Wanted
     from autotune.tuning.result import SearchResult
 
@@ -31,6 +34,11 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
     reference: "Named | Callable[..., object] | None" = None,
     inputs: "Named | Callable[..., object] | None" = None,
     full_precision: bool = False,
+    objective: str = "time",
+    max_error: float | None = None,
+    energy_seconds: float | None = None,
+    clock: int | None = None,
+    power_limit: int | None = None,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
     **fields: Value,
@@ -61,6 +69,12 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
             the one that its template names.
         inputs: the function that makes its inputs, likewise; by default they are random.
         full_precision: leave out families whose products are not those of the dtype's elements (3xTF32 for fp32).
+        objective: `time`, `energy` (of a call, idle power included), `edp` (energy times time) or `time,energy`, which
+            ends with all candidates that no other beats in both (`result.pareto`).
+        max_error: the part of the error bound that a candidate may use, such as 0.5; what errs more is not feasible.
+        energy_seconds: how long a candidate is repeated for one measurement of its energy; default half a second.
+        clock: MHz to lock the GPU's clock to while the search runs (root alone may); its results are kept apart.
+        power_limit: watts to limit the GPU to, likewise.
         db: path or SQLAlchemy URL of the database.
         progress: called with a `Progress` as the search goes on.
         fields: of the problem; the op's defaults for those left out.
@@ -70,7 +84,7 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
 
     Raises:
         UsageError: a wrong option, problem or template.
-        DeviceMissing: the device asked for is not here.
+        DeviceMissing: the device asked for is not here, does not tell its energy, or may not be limited by this user.
         NoFeasibleConfiguration: constraints rule out every configuration.
     """
     named = [template] if isinstance(template, str | Path) else template
@@ -78,7 +92,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
         jobs=jobs, spills=spills, quick=quick, templates=[str(one) for one in named], params=params,
         reference=reference, inputs=inputs,
-        full_precision=full_precision, db=db, progress=progress,
+        full_precision=full_precision, objective=objective, max_error=max_error, energy_seconds=energy_seconds,
+        clock=clock, power_limit=power_limit, db=db, progress=progress,
     )  # fmt: skip
     [result] = results
     return result
@@ -102,6 +117,11 @@ def sweep(  # noqa: PLR0913 - as `search`
     reference: "Named | Callable[..., object] | None" = None,
     inputs: "Named | Callable[..., object] | None" = None,
     full_precision: bool = False,
+    objective: str = "time",
+    max_error: float | None = None,
+    energy_seconds: float | None = None,
+    clock: int | None = None,
+    power_limit: int | None = None,
     db: str | Path | None = None,
     progress: "Listener | None" = None,
 ) -> "Iterator[SearchResult]":
@@ -109,13 +129,17 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.devices.factory import choose_device
     from autotune.families.template import names_file
     from autotune.families.user_functions import named
+    from autotune.gpus.cap import Cap
+    from autotune.gpus.capped import capped
     from autotune.tuning.beginning import begin
     from autotune.tuning.choose import choose_subject
     from autotune.tuning.events import silent
+    from autotune.tuning.objective import ENERGY_S, Demand, find_objective
     from autotune.tuning.pins import pinned
     from autotune.tuning.search_options import Options
 
-    options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick).checked()
+    demand = Demand(find_objective(objective), max_error, ENERGY_S if energy_seconds is None else energy_seconds)
+    options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick, demand=demand).checked()
     own = any(names_file(text) for text in templates)
     subject = choose_subject(
         op or (None if own else "forward"), templates, named(reference), inputs=named(inputs, "inputs"),
@@ -123,14 +147,24 @@ def sweep(  # noqa: PLR0913 - as `search`
     )  # fmt: skip
     subject = pinned(subject, params or {})
     chosen = [subject.problem(fields) for fields in problems]
-    opener = choose_device(device, target)
-    begun = begin(subject, chosen[0], opener, options)
-    with closing(begun):
+    cap = Cap(clock, power_limit)
+    opener = choose_device(device, target).capped(cap)
+    _require_meter(demand, opener)
+    with capped(cap, opener.gpu_index), closing(begin(subject, chosen[0], opener, options)) as first:
         from autotune.store import open_store
         from autotune.tuning.session import search_begun
 
         with open_store(db) as store:
             for place, problem in enumerate(chosen):
-                begun = begin(subject, problem, opener, options) if place else begun
+                begun = begin(subject, problem, opener, options) if place else first
                 with closing(begun):
                     yield search_begun(begun, options.budget(opener), subject, options, store, progress or silent)
+
+
+def _require_meter(demand: "Demand", opener: "DeviceOpener") -> None:
+    """Raise UsageError where energies are asked of a device that estimates."""
+    if demand.objective.metered and opener.estimates:
+        raise UsageError(
+            f"objective={demand.objective.name}: energy is measured on a GPU alone, and no model estimates it here; "
+            "search with --device cuda on a machine with one, or with --objective time"
+        )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from autotune.core.errors import UsageError
 from autotune.devices.factory import DeviceOpener
 from autotune.tuning.budget import Budget
+from autotune.tuning.objective import LEAST_S, MOST_S, PLAIN, Demand
 from autotune.tuning.samplers import require_sampler
 
 CANDIDATE_LIMIT_S = 20.0
@@ -13,7 +14,8 @@ CANDIDATE_LIMIT_S = 20.0
 _UNLEARNED = frozenset(("grid", "random"))
 """Samplers that no result changes, and that begin with nothing in particular."""
 
-_LARGEST = 2**32 - 1  # seed that NumPy and Optuna take
+LARGEST_SEED = 2**32 - 1
+"""That NumPy and Optuna take."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Options:
 
     `final`: whether the fastest are timed once more before one is named the winner. `spills`: whether the winner may
     be a kernel whose registers spill into memory. `quick`: only the few candidates that are likely to be good, those
-    of earlier runs not among them, whatever `trials` is.
+    of earlier runs not among them, whatever `trials` is. `demand`: what is minimised, and within which error.
     """
 
     trials: int | None = None
@@ -34,6 +36,7 @@ class Options:
     final: bool = True
     spills: bool = True
     quick: bool = False
+    demand: Demand = PLAIN
 
     def checked(self) -> "Options":
         """These options.
@@ -43,12 +46,17 @@ class Options:
         """
         require_sampler(self.sampler)
         for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
-            if value is not None and not least <= value <= _LARGEST:
-                raise UsageError(f"{name}={value} must be at least {least} and at most {_LARGEST}")
+            if value is not None and not least <= value <= LARGEST_SEED:
+                raise UsageError(f"{name}={value} must be at least {least} and at most {LARGEST_SEED}")
         if self.quick and self.trials is not None:
             raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
         if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
             raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
+        error, seconds = self.demand.max_error, self.demand.energy_s
+        if error is not None and not 0 < error < math.inf:
+            raise UsageError(f"max_error={error} must be more than 0: the part of the error bound that may be used")
+        if not LEAST_S <= seconds <= MOST_S:
+            raise UsageError(f"energy_seconds={seconds} must be {LEAST_S} to {MOST_S}: counters of energy are slow")
         return self
 
     @property

@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from autotune.core.candidate import Candidate
+from autotune.core.errors import DeviceRefused
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -30,11 +32,12 @@ from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
 from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.loop import Engine
+from autotune.tuning.metered_final import MeteredFinal
 from autotune.tuning.neighbours import neighbours
 from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
 from autotune.tuning.samplers import make_strategy
-from autotune.tuning.search_options import Options
+from autotune.tuning.search_options import LARGEST_SEED, Options
 from autotune.tuning.summary import Findings, summarise
 from autotune.tuning.timeline import Timeline
 
@@ -94,11 +97,11 @@ class Session:
         options, families = self.options, self.families
         if self.only is not None:
             return self._engine_of(self.only)
-        learns = options.learns
+        learns, seeds = options.learns, count(options.seed)
         return Engine(
             families, self.ledger, self.records, self.evaluator, self.clock, np.random.default_rng(options.seed),
-            lambda seen: make_strategy(options.sampler, families, seen, options.seed),
-            first=self._first() if learns else (), startup=STARTUP if learns else 0,
+            lambda seen: make_strategy(options.sampler, families, seen, next(seeds) % LARGEST_SEED),
+            first=self._first() if learns else (), startup=STARTUP if learns else 0, demand=options.demand,
         )  # fmt: skip
 
     def _engine_of(self, only: Sequence[Candidate]) -> Engine:
@@ -106,6 +109,7 @@ class Session:
             self.families, self.ledger, self.records, self.evaluator, self.clock,
             np.random.default_rng(self.options.seed),
             lambda seen: make_strategy("random", self.families, seen, self.options.seed), first=only,
+            demand=self.options.demand,
         )  # fmt: skip
         unknown = sum(not engine.seen(candidate) for candidate in only)
         self.clock.budget = replace(self.clock.budget, trials=self.ledger.trials + unknown)
@@ -125,6 +129,14 @@ class Session:
         ranked = self.ledger.ranked(spills=self.options.spills)
         if not ranked:
             return []
+        if self.options.demand.objective.metered:
+            with self._turn(engine):
+                self._report(engine, "finalists")
+                objective = self.options.demand.objective
+                last = MeteredFinal(
+                    objective, self.ledger, self.records, self.evaluator, hurry=engine.stop, new=engine.learned > 0
+                )
+                return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
             return self._crown(ranked, engine)
         with self._turn(engine):
@@ -151,6 +163,17 @@ class Session:
             yield
         finally:
             self.records.release()
+
+    def _examined(self, engine: Engine) -> Callable[[Candidate], str]:
+        """The examination, which nobody waits for who interrupts a search."""
+
+        def examine(candidate: Candidate) -> str:
+            if engine.stop:
+                return ""
+            self._report(engine, "examining")
+            return self.examine(candidate)
+
+        return examine
 
     def _settled(self, ranked: list[Entry]) -> bool:
         """Whether another worker has held the final over all that is known."""
@@ -218,6 +241,11 @@ def search_begun(
 ) -> SearchResult:
     """Search for what has begun, going on from what the database holds. Raises as `search_one`."""
     task, clock = begun.task, Clock(budget, begun.start)
+    if options.demand.objective.metered and begun.opened.no_energy:
+        raise DeviceRefused(
+            f"{task.identity.spec.title} has no energy to measure: {begun.opened.no_energy}; "
+            "search with --objective time"
+        )
     families = choose_families(subject.templates, task.problem, task.identity.spec)
     records = _begin(subject, task.problem, begun.opened, options, store)
     builds = options.jobs or os.cpu_count() or 1
@@ -229,7 +257,7 @@ def search_begun(
         )  # fmt: skip
         findings = session.run()
         _end(records, findings)
-        result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location)
+        result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location, options.demand)
         return replace(
             result,
             timeline=begun.timeline.seconds(),
@@ -242,6 +270,11 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     named: dict[str, Any] = {"templates": versions, "sampler": options.sampler, "seed": options.seed}
     if subject.label:
         named["part"] = subject.label
+    demand = options.demand
+    if demand.objective.metered:
+        named |= {"objective": demand.objective.name, "energy_seconds": demand.energy_s}
+    if demand.max_error is not None:
+        named["max_error"] = demand.max_error
     limits = {"trials": options.trials, "timeout": options.timeout_s}
     search = store.start_search(opened.identity, problem, named, limits)
     return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))

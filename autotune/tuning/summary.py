@@ -9,8 +9,9 @@ from autotune.tuning.budget import Clock
 from autotune.tuning.evaluation import Task
 from autotune.tuning.evaluator import Load
 from autotune.tuning.joint_space import Families
-from autotune.tuning.ledger import Entry, Ledger
+from autotune.tuning.ledger import Entry, Ledger, figures_of
 from autotune.tuning.loop import Engine
+from autotune.tuning.objective import PLAIN, Demand, front
 from autotune.tuning.result import TIE, Ranked, SearchResult
 
 TABLE_ROWS = 10
@@ -27,8 +28,9 @@ class Findings:
 
 
 def summarise(
-    findings: Findings, task: Task, families: Families, clock: Clock, load: Load, database: str
-) -> SearchResult:
+    findings: Findings, task: Task, families: Families, clock: Clock, load: Load, database: str,
+    demand: Demand = PLAIN,
+) -> SearchResult:  # fmt: skip
     """The result of a search over `families`, with rates computed from the op's flops and bytes."""
     flops, nbytes = task.op.flops(task.problem), task.op.nbytes(task.problem)
     ranked = (rank(entry, flops, nbytes) for entry in findings.ranked[:TABLE_ROWS])
@@ -58,7 +60,17 @@ def summarise(
         database=database,
         ties=_ties(findings.ranked) if task.emulated else 0,
         interrupted=engine.stop,
+        objective=demand.objective.name,
+        max_error=demand.max_error,
+        pareto=_front(findings.ranked, task) if demand.objective.metered else (),
     )
+
+
+def _front(ranked: Sequence[Entry], task: Task) -> tuple[Ranked, ...]:
+    """What no other candidate beats in both time and energy, fastest first."""
+    flops, nbytes = task.op.flops(task.problem), task.op.nbytes(task.problem)
+    metered = [entry for entry in ranked if entry.figures is not None]
+    return tuple(_with_traits(rank(entry, flops, nbytes), task) for entry in front(metered, figures_of))
 
 
 def _with_traits(ranked: Ranked, task: Task) -> Ranked:

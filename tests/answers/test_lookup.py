@@ -19,6 +19,7 @@ from autotune.core.errors import (
     UsageError,
 )
 from autotune.core.problem import Problem
+from autotune.core.words import nearest_round
 from autotune.families import template
 from autotune.families.template import Template
 from autotune.gpus import present as detect
@@ -85,7 +86,7 @@ def test_lengths_that_change_are_answered_as_round_ones_next_to_them(store: Stor
         assert (found.problem.integer("T"), found.found) == (T, FORWARD.replace(T=of, T_kv=of))
         assert found.ms == (1.0 if answer == "exact" else None)
         assert found.plan.launches[0].grid[0] == -(-T // BLOCK_M)
-    assert [lookup._rounded(n) for n in (1, 7, 9, 15, 1024, 1100, 1200, 4095)] == [1, 7, 10, 16, 1024, 1024, 1280, 4096]
+    assert [nearest_round(n) for n in (1, 7, 9, 15, 1024, 1100, 1200, 4095)] == [1, 7, 10, 16, 1024, 1024, 1280, 4096]
 
 
 def test_a_round_length_whose_configuration_does_not_fit_is_no_answer(

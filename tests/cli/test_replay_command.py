@@ -172,3 +172,26 @@ def test_a_picture_has_a_line_for_each_kind() -> None:
     figure = draw([compared([3.0, 1.0], [2.0, 2.0]), compared([5.0, 1.0], file="b.json")])
     lines = [line for axes in figure.axes for line in axes.lines]
     assert [np.asarray(line.get_ydata()).tolist() for line in lines] == [[2.5, 1.5], [5.0, 1.0]]
+
+
+def test_energies_of_a_cache_are_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kernel Tuner's observers measure joules: 5 mJ for each of the times here, less where B is small."""
+    path = cache(tmp_path / "a.json")
+    data = json.loads(path.read_text())
+    for entry in data["cache"].values():
+        if "time" in entry:
+            entry["nvml_energy"] = 0.005 * entry["time"] * (1 + entry["B"])
+    path.write_text(json.dumps(data | {"objective": "nvml_energy"}))
+    space = RecordedSpace.load(path)
+    assert space.lookup({"A": 2, "B": 4}) == RecordedResult(Outcome.OK, 1.0, energy_mj=25.0)
+    assert run(["replay", str(path), "--objective", "energy", "--trials", "36", "--seeds", "1", "--json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["optimum_mj"] == pytest.approx(25.0)
+    assert found["after"][0]["median"] == 1.0
+    assert run(["replay", str(path), "--objective", "edp", "--trials", "36", "--seeds", "1"]) == 0
+    assert "optimum mJ ms" in capsys.readouterr().out
+    for objective, said in (("time,energy", "no single optimum"), ("joules", "'joules' is none")):
+        assert run(["replay", str(path), "--objective", objective]) == 2
+        assert said in capsys.readouterr().err
+    assert run(["replay", str(cache(tmp_path / "b.json")), "--objective", "energy"]) == 2
+    assert "tells no energies; replay it with --objective time" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,8 @@ LATER = '''"""A later schema."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 
 def upgrade() -> None:
@@ -128,11 +128,11 @@ def filled(tmp_path: Path) -> Path:
     return path
 
 
-def _dump(path: Path, *, without: str = "") -> dict[str, list[tuple[object, ...]]]:
+def _dump(path: Path, *, without: Collection[str] = ()) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(path)) as connection:
         found = {}
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] != without]
+            names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})") if row[1] not in without]
             found[table] = connection.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall()
     return {table: rows for table, rows in found.items() if table not in {VERSION_TABLE, "sqlite_sequence"}}
 
@@ -141,7 +141,7 @@ def test_a_filled_database_is_upgraded_and_back(filled: Path) -> None:
     before = _dump(filled)
     assert len(before["claim"]) == 1  # of a process that an upgrade shuts out
     assert upgrade(open_engine(filled)) == ("0001", HEAD)
-    assert _dump(filled, without="machine_code") == {**before, "claim": []}
+    assert _dump(filled, without=("machine_code", "energy_mj")) == {**before, "claim": []}
     assert _difference(filled) == []
     with open_store(filled) as store:
         (crowned,) = store.winners()
@@ -193,13 +193,13 @@ def _configured(connection: Connection) -> Config:
 
 @pytest.fixture
 def later_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that knows a schema 0004."""
+    """A package that knows a schema 0005."""
     db = tmp_path / "resources" / "db"
     shutil.copytree(resources.resource_root("db"), db)
-    (db / "migrations" / "versions" / "0004_later.py").write_text(LATER)
+    (db / "migrations" / "versions" / "0005_later.py").write_text(LATER)
     monkeypatch.setattr(resources, "resource_root", lambda name: db)
     for module in (version_module, schema_module):
-        monkeypatch.setattr(module, "HEAD", "0004")
+        monkeypatch.setattr(module, "HEAD", "0005")
 
 
 def test_an_older_database_names_the_command_that_upgrades_it(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -207,25 +207,25 @@ def test_an_older_database_names_the_command_that_upgrades_it(tmp_path: Path, re
     with open_store(path) as store:
         number = store.record(H200, FORWARD, candidate(), SOURCE, ok(1.5))
     request.getfixturevalue("later_schema")
-    with pytest.raises(StoreError, match=f"older than 0004: run `autotune db upgrade --db {path}`"):
+    with pytest.raises(StoreError, match=f"older than 0005: run `autotune db upgrade --db {path}`"):
         open_store(path)
-    assert upgrade(open_engine(path)) == ("0003", "0004")
+    assert upgrade(open_engine(path)) == ("0004", "0005")
     with open_store(path) as store:
         record = store.measurement(number)
         assert record is not None
         assert record.measurement.ms == 1.5
     columns = [row[1] for row in sqlite3.connect(path).execute("PRAGMA table_info(device)")]
     assert "note" in columns
-    assert upgrade(open_engine(path)) == ("0004", "0004")
+    assert upgrade(open_engine(path)) == ("0005", "0005")
 
 
 def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_path: Path) -> None:
     """SQLite changes a column by copying its table; rows that refer to it must neither stop that nor get lost."""
     before = _dump(filled)
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0005_later.py"
     later.write_text(MADE_ANEW)
-    assert upgrade(open_engine(filled)) == ("0001", "0004")
-    assert _dump(filled, without="machine_code")["measurement"] == before["measurement"]
+    assert upgrade(open_engine(filled)) == ("0001", "0005")
+    assert _dump(filled, without=("machine_code", "energy_mj"))["measurement"] == before["measurement"]
     assert [row[:3] for row in _dump(filled)["device"]] == [row[:3] for row in before["device"]]
     with closing(sqlite3.connect(filled)) as connection:
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -234,7 +234,7 @@ def test_an_upgrade_may_make_tables_anew(filled: Path, later_schema: None, tmp_p
 
 def test_an_upgrade_that_loses_what_is_referred_to_is_undone(filled: Path, later_schema: None, tmp_path: Path) -> None:
     before = _dump(filled)
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0005_later.py"
     later.write_text(LATER + '    op.execute("DELETE FROM device")\n')
     with pytest.raises(StoreError, match="rows of measurement, winner would refer to nothing"):
         upgrade(engine := open_engine(filled))
@@ -250,7 +250,7 @@ def test_an_upgrade_that_fails_changes_nothing(
     engine = open_engine(path)
     with writing(engine) as connection:
         migrate(connection, "0001")
-    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0004_later.py"
+    later = tmp_path / "resources" / "db" / "migrations" / "versions" / "0005_later.py"
     later.write_text(LATER + '    op.execute("no such statement")\n')
     with pytest.raises(StoreError, match="syntax error"):
         upgrade(engine)
@@ -267,7 +267,7 @@ def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     before = path.read_bytes()
     for action in (lambda: open_store(path), lambda: upgrade(open_engine(path))):
-        with pytest.raises(StoreError, match="schema version 0099, this autotune knows 0003: upgrade autotune"):
+        with pytest.raises(StoreError, match=f"schema version 0099, this autotune knows {HEAD}: upgrade autotune"):
             action()
     assert path.read_bytes() == before
 

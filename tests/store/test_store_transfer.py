@@ -4,16 +4,19 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.core.errors import UsageError
-from autotune.core.measurement import Version
+from autotune.core.errors import StoreError, UsageError
+from autotune.core.measurement import Energy, Version
 from autotune.core.outcome import Outcome
+from autotune.gpus.cap import Cap
+from autotune.gpus.identity import DeviceIdentity
 from autotune.store import Store, open_store, transfer
-from autotune.store.json_lines import Line, parse_line
+from autotune.store.json_lines import Line, LineError, parse_line
 from autotune.store.line_files import read_lines
 from autotune.store.shipped import load_winners, shipped_winners
 from autotune.store.transfer import Identities, export_file, export_lines, import_file, import_lines
@@ -74,6 +77,44 @@ def test_a_round_trip_gives_the_same_file(store: Store, file: Path, tmp_path: Pa
         winners = [(w.record.problem, w.record.measurement.ms, w.record.stage) for w in other.winners()]
     assert winners == [(BACKWARD, 9.0, "trial"), (FORWARD, 1.2, "final")]
     assert (tmp_path / "again.jsonl").read_bytes() == file.read_bytes()
+
+
+def test_energies_and_limits_make_the_round_trip(tmp_path: Path) -> None:
+    capped = DeviceIdentity("cuda", H200.spec, Cap(1200, 400))
+    measured = replace(ok(1.0), energy=Energy(450.0, 430.0, 1.05, 900, 0.95, "counter", 80.0, 1200.0, 55.0))
+    with open_store(tmp_path / "a.db") as store, open_store(tmp_path / "b.db") as other:
+        number = store.record(capped, FORWARD, candidate(0), SOURCE, measured)
+        plain = store.record(H200, FORWARD, candidate(0), SOURCE, ok(0.8))
+        export_file(store, tmp_path / "all.jsonl")
+        import_file(other, tmp_path / "all.jsonl")
+        found = [(w.record.device, w.record.measurement) for w in other.winners()]
+        assert found == [("h200", ok(0.8)), ("h200@1200MHz+400W", measured)]
+        assert {d.name for d in other.devices()} == {"h200", "h200@1200MHz+400W"}
+        store.add_energy(plain, Energy(9.0, 9.0, 1.0, 1, 1.0, "counter"))
+        store.add_energy(plain, Energy(8.0, 9.0, 1.0, 1, 1.0, "counter"))  # the first one stands
+        store.add_energy(number, Energy(7.0, 9.0, 1.0, 1, 1.0, "counter"))
+        assert [r.measurement.mj for r in store.measurements(stage=None)] == [450.0, 9.0]
+        store.reject(plain, "wrong elsewhere")
+        assert [r.measurement.mj for r in store.measurements(stage=None)] == [450.0, None]
+        for none in (0.0, float("nan")):
+            with pytest.raises(StoreError, match="no energy a call can take"):
+                store.record(H200, FORWARD, candidate(9), SOURCE, replace(ok(1.0), energy=Energy(none, 1, 1, 1, 1, "")))
+    assert "cap" not in json.loads((tmp_path / "all.jsonl").read_text().splitlines()[1])["device"]
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "said"),
+    [("cap", "fast", "cap 'fast' is none"), ("mj", -1.0, "energy's mj=-1.0"), ("method", 3, "method=3 is not a text")],
+)
+def test_an_energy_or_a_limit_that_is_none_is_refused(what: str, value: Any, said: str, tmp_path: Path) -> None:
+    data = json.loads(Line(
+        record="measurement", identity=H200, problem=FORWARD, candidate=candidate(0), source_hash=SOURCE, stage="trial",
+        package_version="1", created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        measurement=replace(ok(1.0), energy=Energy(1.0, 1.0, 1.0, 1, 1.0, "counter")),
+    ).text())  # fmt: skip
+    (data["device"] if what == "cap" else data["measurement"]["energy"])[what] = value
+    with pytest.raises(LineError, match=said):
+        parse_line(json.dumps(data))
 
 
 def test_lines_of_older_versions_are_sound(file: Path, tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ from autotune.core.version import __version__
 from autotune.core.words import format_ms, number, printable
 from autotune.report import checks
 from autotune.report.estimates import LAUNCH_COLUMNS, headline, launch_rows
+from autotune.report.listing import energy_words
 from autotune.report.page import plots
+from autotune.report.page.energy import energy_plots
 from autotune.report.page.examined import Examined, Source
 from autotune.report.page.important import importances_of
 from autotune.report.page.peer_rows import PEER_COLUMNS, PeerRow, peer_plot, peer_table
@@ -173,7 +175,9 @@ def _shown_part(at: int, part: Part) -> dict[str, Any]:
         "at": at, "section": section, "title": f"{section.problem}", "gpu": section.identity.spec.title,
         "counts": _counts(section), "winner": _winner(part), "kernels": _kernels(section),
         "searches": _searches(section), "failures": _failures(section),
-        "plots": [_drawn(at, plot) for plot in (plots.history(section), plots.outcomes(section))],
+        "plots": [_drawn(at, plot) for plot in (
+            plots.history(section), plots.outcomes(section), *energy_plots(section),
+        )],
         "families": [_drawn(at, plot) for plot in (plots.family_times(section),) if plot],
         "unimportant": [said for _, said in important if isinstance(said, str)],
         "parameters": [(family, list(_parameters(at, section, family, found))) for family, found in important],
@@ -222,6 +226,7 @@ def _winner(part: Part) -> list[tuple[str, object]]:
         pairs.append(("time", f"{format_ms(timing.median_ms)} ms {timing.label} ({timing.method}{repeats})"))
         if timing.q3_ms > timing.q1_ms:
             pairs.append(("quartiles", f"{format_ms(timing.q1_ms)} to {format_ms(timing.q3_ms)} ms"))
+    pairs += [("energy", energy_words(measurement.energy))] if measurement.energy is not None else []
     rate = _rate(part.section, measurement.ms)
     pairs += [("rate", f"{rate} TFLOP/s{', estimated' if part.section.estimated else ''}")] if rate else []
     pairs += [("verified", text) for text in [_verified(measurement)] if text]
