@@ -130,7 +130,7 @@ def _lengthened(fields: Fields, longer: Mapping[str, int]) -> Fields:
     raised = {
         name: max(value, longer.get(name, 0)) for name, value in fields.items() if name in longer and value >= _SEVERAL
     }
-    if fields.get("T") == fields.get("T_kv"):
+    if "T" in fields and fields["T"] == fields.get("T_kv"):
         raised = dict.fromkeys(raised, max(raised.values(), default=0))
     return {**fields, **raised}
 

@@ -170,12 +170,18 @@ class Examiner:
 def in_flight(op: str, config: Mapping[str, Value]) -> Mapping[str, int]:
     """One more key, query or summand than all stages of a candidate's ring of tiles hold, by the name of the length.
 
-    By the names that families give their parameters; the queries of a forward pass are no stream.
+    By the names that families give their parameters; the queries of a forward pass are no stream. Of the rows and
+    columns of a product a tile and a part of another: there are paths for whole tiles alone.
     """
     stages = max([1, *(value for name, value in config.items() if name.endswith("STAGES") and isinstance(value, int))])
     streams = {"T_kv": "BLOCK_N", "K": "BLOCK_K"} | ({"T": "BLOCK_M"} if op == "backward" else {})
     tiles = {length: config.get(name) for length, name in streams.items()}
-    return {length: stages * tile + 1 for length, tile in tiles.items() if isinstance(tile, int)}
+    longer = {length: stages * tile + 1 for length, tile in tiles.items() if isinstance(tile, int)}
+    for length, name, part in (("M", "BLOCK_M", 9), ("N", "BLOCK_N", 8)):
+        tile = config.get(name)
+        if op == "matmul" and isinstance(tile, int):
+            longer[length] = tile + part
+    return longer
 
 
 def placements_of(place: int) -> tuple[Placement, ...]:

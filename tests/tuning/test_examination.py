@@ -151,6 +151,9 @@ def test_second_problems_are_longer_than_a_ring_of_tiles(op: str) -> None:
         others = list(second_problems(found, problem, longer))
         if op == "matmul":
             assert max(other.integer("K") for other in others[:3]) == 193
+            assert (others[0].integer("M"), others[0].integer("N")) == (137, 200)
+            wide = next(second_problems(found, problem, examination.in_flight(op, {"BLOCK_M": 256, "BLOCK_N": 256})))
+            assert (wide.integer("M"), wide.integer("N")) == (265, 264)
         else:
             assert others[0].integer("T_kv") == 385
             assert others[0].integer("T") == (289 if op == "backward" else 131)
