@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ _HOW = (
     "with the right to (`--cap-add SYS_ADMIN`)"
 )
 _NEAR = 3
+_PATIENCE_S = 2.0
 
 
 def main() -> None:
@@ -84,6 +86,7 @@ def _held(gpu: ManagedGpu, cap: Cap) -> Iterator[None]:
             _do(gpu, "--power-limit", "nvmlDeviceSetPowerManagementLimit", 1000 * cap.power_w)
             if before is not None:
                 back.callback(gpu.call, "nvmlDeviceSetPowerManagementLimit", before)
+            _await_power(gpu, cap.power_w)
         yield
 
 
@@ -93,6 +96,18 @@ def _do(gpu: ManagedGpu, option: str, function: str, *arguments: int) -> None:
         raise DeviceRefused(f"{option} cannot be set ({gpu.said(status)}): {_HOW}")
     if status != OK:
         raise DeviceRefused(f"{option} cannot be set on this GPU: {gpu.said(status)}")
+
+
+def _await_power(gpu: ManagedGpu, watts: int) -> None:
+    """Until the limit is in force: virtual machines' drivers have been seen to take one and to keep their own."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while (limits := gpu.power_limits) is not None and limits[0] > watts:
+        if time.monotonic() > deadline:
+            raise DeviceRefused(
+                f"--power-limit {watts}: the driver took the limit, but {limits[0]:.0f} W are still in force; on a "
+                "virtual machine the limit is the host's to set"
+            )
+        time.sleep(0.05)
 
 
 def _check_clock(gpu: ManagedGpu, mhz: int) -> None:

@@ -95,7 +95,7 @@ class Session:
 
     @property
     def _likely_to_stay(self) -> bool:
-        """Whether half of the trials are made: until then leaders change often, and what is built for them is in vain."""
+        """Whether half of the trials are made: until then leaders change often, and builds for them are in vain."""
         trials = self.clock.budget.trials
         return trials is None or 2 * self.ledger.trials >= trials
 

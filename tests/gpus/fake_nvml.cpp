@@ -52,6 +52,7 @@ int nvmlDeviceGetPowerManagementLimitConstraints(void*, unsigned* least, unsigne
 int nvmlDeviceSetPowerManagementLimit(void*, unsigned mw)
 {
     if (!state->permitted) return 4;
+    if (state->permitted == 2) return 0;  // as a virtual machine's: taken, and nothing follows
     return state->limit = mw, ++state->sets, 0;
 }
 int nvmlDeviceGetSupportedMemoryClocks(void*, unsigned* count, unsigned* mhz)

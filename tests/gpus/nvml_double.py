@@ -27,7 +27,8 @@ class FakeGpu:
     file: Path
 
     def set(self, **values: int) -> None:
-        """Change its state: clock (MHz, 0 not locked), limit and power (mW), permitted, mig, counter."""
+        """Change its state: clock (MHz, 0 not locked), limit and power (mW), permitted (2: limits of power are
+        taken, and stay what they are), mig, counter."""
         state = {**self.state, **values}
         self.file.write_bytes(struct.pack(_FORM, *(state[name] for name in _NAMES), 0))
 

@@ -134,6 +134,13 @@ def test_who_may_not_is_told_what_to_do(fake: FakeGpu) -> None:
     assert refused.value.exit_code == DeviceMissing.exit_code == 4
 
 
+def test_a_limit_that_is_taken_must_be_in_force(fake: FakeGpu) -> None:
+    fake.set(permitted=2)
+    with pytest.raises(DeviceRefused, match="took the limit, but 700 W are still in force"), capped(Cap(1200, 400), 0):
+        pass
+    assert fake.held == (0, 700)
+
+
 def test_a_gpu_takes_its_own_clocks_and_limits_alone(fake: FakeGpu) -> None:
     with (
         pytest.raises(UsageError, match=r"--clock 1300.*nearest are 1200, 1395, 1590 MHz, of 1200 to 1980"),
