@@ -31,7 +31,7 @@ COLUMNS = (
 def heading_lines(rows: Sequence[Row], environment: Mapping[str, str], versions: Mapping[str, str]) -> Iterator[str]:
     """What all problems have in common, and what was measured with."""
     names = differing([row.problem.fields for row in rows])
-    same = [name for name in rows[0].problem.fields if name not in names]
+    same = [name for name, _ in rows[0].problem.values if name not in names]
     yield f"{rows[0].problem.op} {_place(rows[0].problem, same)} on {environment.get('device', 'a GPU')}"
     said = {name: text for name, text in environment.items() if name not in {"device", "host"}} | dict(versions)
     yield ", ".join(f"{name} {text}" for name, text in said.items())
@@ -231,7 +231,7 @@ def _varying(rows: Sequence[Row]) -> list[str]:
 def _follows(rows: Sequence[Row], name: str) -> bool:
     """Whether a field of keys or values has the queries' value everywhere."""
     query = name.rpartition("_")[0]
-    return query != name and all(row.problem[name] == row.problem[query] for row in rows)
+    return query != "" and all(row.problem[name] == row.problem[query] for row in rows)
 
 
 def _place(problem: Problem, names: Sequence[str]) -> str:

@@ -213,7 +213,7 @@ def sweep_rows(results: Sequence[SearchResult]) -> Iterator[list[str]]:
 
 def sweep_shared(results: Sequence[SearchResult]) -> Iterator[str]:
     """What holds for all rows of a sweep, above them."""
-    fields = results[0].problem.fields
+    fields = dict(results[0].problem.values)  # what is implied is not said
     varied = differing([result.problem.fields for result in results])
     same = " ".join(f"{name}={plain(value)}" for name, value in fields.items() if name not in varied)
     kind = f"times are ESTIMATES for {results[0].title}, not measurements" if results[0].estimated else results[0].title
