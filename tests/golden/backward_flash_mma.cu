@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          9dcdeccb11f7df77
+// hash:          b0523efd0eec1638
 
 #include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
@@ -34,6 +34,8 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;       // columns of a row in shared memory and of dQ's sums, those beyond HS zeros
+constexpr int HS_V = 64;          // of V, O and their gradients
+constexpr int HS_V_TILE = 64;
 constexpr bool CAUSAL = true;
 constexpr bool ATOMIC = true;        // blocks of keys add up dQ in memory; else it has blocks of its own
 constexpr bool DQ_LATER = false;     // a step's share of dQ is computed in the next step
@@ -69,17 +71,19 @@ constexpr int NEXT_TILE = REVERSE ? -BLOCK_M : BLOCK_M;                // rows f
 constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a rounding of an element
 
 using Tile = SharedTile<HS_TILE, true, 2, HS>;
+using ValueTile = SharedTile<HS_V_TILE, true, 2, HS_V>;
 constexpr int WIDTH = Tile::WIDTH;  // elements of a tensor's row that one access moves
 using PairTile = SharedTile<BLOCK_M, true>;  // P or dS, transposed: keys by queries
 using FirstOwnRows = OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>;   // a warp's of K, or of Q
-using SecondOwnRows = OwnRows<Tile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO
+using SecondOwnRows = OwnRows<ValueTile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO
 using Gradients = float[GRADIENT_TILES][HS_TILE / WARPS_D / 8][4];
-using Operands = GradientOperands<element, HS, CAUSAL>;
-using Queries = QueryStream<Tile, BLOCK_M, NEXT_TILE, THREADS, Operands>;
-using Lanes = KeyLanes<Tile, OWN_TILES, WARPS_D>;
+using ValueGradients = float[GRADIENT_TILES][HS_V_TILE / WARPS_D / 8][4];
+using Operands = GradientOperands<element, HS, CAUSAL, HS_V>;
+using Queries = QueryStream<Tile, BLOCK_M, NEXT_TILE, THREADS, Operands, ValueTile>;
+using Lanes = KeyLanes<Tile, OWN_TILES, WARPS_D, ValueTile>;
 using Writer = PairWriter<PairTile, STMATRIX>;
 using Step = KeyStep<element, CHUNK, WARPS_D, ROUTE, CAUSAL, Tile, PairTile, STMATRIX, OWN_TILES, K_IN_REGISTERS, V_IN_REGISTERS,
-                     Gradients>;
+                     Gradients, ValueTile, ValueGradients>;
 using Share = QueryShare<element, Tile, PairTile, BLOCK_N, DQ_WARPS_M, WARPS / DQ_WARPS_M, DQ_PARTS>;
 using Place = BlockPlace<HEADS_AT_ONCE>;
 
@@ -92,11 +96,11 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
     const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
     const bool exists = place.t < T;
     const float log_sum = exists ? lse[place.number(NH, T)] : minus_infinity();
-    const bool vectors = allows_vectors<WIDTH>(out) && allows_vectors<WIDTH>(dout);
+    const bool vectors = allows_vectors<ValueTile::WIDTH>(out) && allows_vectors<ValueTile::WIDTH>(dout);
     float delta = 0.0f;
     if (exists)
-        delta = vectors ? dot_of_lane<HS, WIDTH, ROW_LANES>(out, dout, place, true)
-                        : dot_of_lane<HS, WIDTH, ROW_LANES>(out, dout, place, false);
+        delta = vectors ? dot_of_lane<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, true)
+                        : dot_of_lane<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, false);
     delta = reduce_lanes<Sum, 1, ROW_LANES>(delta);
     if (place.t >= rows) return;
     if (threadIdx.x % ROW_LANES == 0) {
@@ -119,8 +123,8 @@ struct KeyMemory {
     unsigned char* sums;   // row sums of STAGES tiles' queries
 
     explicit __device__ __forceinline__ KeyMemory(unsigned char* smem)
-        : k(smem), v(k + Tile::bytes(BLOCK_N)), q(v + Tile::bytes(BLOCK_N)), dout(q + STAGES * Tile::bytes(BLOCK_M)),
-          pairs(dout + STAGES * Tile::bytes(BLOCK_M)), sums(pairs + PAIR_TILES * PairTile::bytes(BLOCK_N))
+        : k(smem), v(k + Tile::bytes(BLOCK_N)), q(v + ValueTile::bytes(BLOCK_N)), dout(q + STAGES * Tile::bytes(BLOCK_M)),
+          pairs(dout + STAGES * ValueTile::bytes(BLOCK_M)), sums(pairs + PAIR_TILES * PairTile::bytes(BLOCK_N))
     {
     }
 
@@ -156,8 +160,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 
     const TileCopier<Tile, THREADS> copier;
     const Queries queries = {in, memory.q, memory.dout, memory.sums, batch, head_end, query_first, query_last, copier};
-    copy_rows<BLOCK_N>(copier, memory.k, in.k, batch, head_kv, key, in.T_kv, allows_vectors<WIDTH>(in.k));
-    copy_rows<BLOCK_N>(copier, memory.v, in.v, batch, head_kv, key, in.T_kv, allows_vectors<WIDTH>(in.v));
+    copy_rows<BLOCK_N>(copier, memory.k, in.k, batch, head_kv, key, in.T_kv, allows_vectors<Tile::WIDTH>(in.k));
+    copy_rows<BLOCK_N>(queries.value_copier, memory.v, in.v, batch, head_kv, key, in.T_kv, allows_vectors<ValueTile::WIDTH>(in.v));
     commit_copies();
     if (query_begin < query_end) queries.copy(head_begin, query_first, 0);
     commit_copies();
@@ -166,7 +170,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int lane = threadIdx.x % 32;
     const Lanes lanes(warp, lane);
     FirstOwnRows keys(shared_address(memory.k) + Tile::bytes(lanes.row) + lanes.rows_first);
-    SecondOwnRows values(shared_address(memory.v) + Tile::bytes(lanes.row) + lanes.rows_first);
+    SecondOwnRows values(shared_address(memory.v) + ValueTile::bytes(lanes.row) + lanes.value_rows_first);
     if constexpr (V_IN_REGISTERS) {
         wait_for_copies<1>();
         __syncthreads();  // K and V are there
@@ -176,10 +180,13 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const bool has_dv = warp < WARPS / 2;  // SPLIT_GRADIENTS: the other warps have dK
     const int gradient_row = warp % (WARPS / 2) / WARPS_D * 16 * GRADIENT_TILES;  // its part's first key
     Gradients dk_part = {};
-    Gradients dv_part = {};  // SPLIT_GRADIENTS: the warp's part, whichever it has
+    ValueGradients dv_part = {};  // SPLIT_GRADIENTS: the warp's part, whichever it has
     const Writer writer(lanes.row, lane);
     const int pairs_lane = SHARED_PAIRS ? ldmatrix_rows_first<PairTile>() : 0;
     const int columns_lane = SHARED_PAIRS ? opaque(Tile::advance(lanes.rows_first, 2 * lanes.part)) : 0;
+    const int value_columns_lane = !SHARED_PAIRS || ValueTile::ROW_BYTES == Tile::ROW_BYTES
+                                       ? columns_lane
+                                       : opaque(ValueTile::advance(lanes.value_rows_first, 2 * lanes.part));
     const Share share(warp, lanes.rows_first);
     float* dq_sums_before = nullptr;  // DQ_LATER: of the step before
 
@@ -193,7 +200,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
         if constexpr (STAGES == 2) queries.copy_after(head, query, stage ^ 1);
         const SharedAddress q_tile = shared_address(memory.q + stage * Tile::bytes(BLOCK_M));
-        const SharedAddress dout_tile = shared_address(memory.dout + stage * Tile::bytes(BLOCK_M));
+        const SharedAddress dout_tile = shared_address(memory.dout + stage * ValueTile::bytes(BLOCK_M));
         const float4* const sums = reinterpret_cast<const float4*>(memory.sums + stage * BLOCK_M * sizeof(RowSums));
         if constexpr (DQ_LATER) {
             if (dq_sums_before != nullptr) share.add(dq_sums_before, memory.ds(stage ^ 1), memory.k);
@@ -208,7 +215,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                                                                  has_dv ? dout_tile : q_tile, gradient_row, pairs_lane,
                                                                  columns_lane);
             } else {
-                multiply_pairs<element, Tile, PairTile, WARPS_D>(dv_part, step.p, dout_tile, lanes.row, pairs_lane, columns_lane);
+                multiply_pairs<element, ValueTile, PairTile, WARPS_D>(dv_part, step.p, dout_tile, lanes.row, pairs_lane,
+                                                                      value_columns_lane);
                 multiply_pairs<element, Tile, PairTile, WARPS_D>(dk_part, step.ds, q_tile, lanes.row, pairs_lane, columns_lane);
             }
             if constexpr (STAGES == 1) __syncthreads();  // Q and dO have been read
@@ -241,14 +249,14 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
                                                     has_dv ? 1.0f : in.scale, 2 * lanes.part);
     } else {
         finite = place_rows<element, Tile, WARPS_D>(memory.k, lanes.row, dk_part, in.scale, 2 * lanes.part);
-        finite &= place_rows<element, Tile, WARPS_D>(memory.v, lanes.row, dv_part, 1.0f, 2 * lanes.part);
+        finite &= place_rows<element, ValueTile, WARPS_D>(memory.v, lanes.row, dv_part, 1.0f, 2 * lanes.part);
     }
     __syncthreads();
     const Place to = Place::of_block(heads);  // again: not held in registers all the while
     const int first = to.block * BLOCK_N;
     const int rows = in.T_kv - first;
     write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dk, to.batch, to.head) + first * dk.stride[2], dk, rows, memory.k);
-    write_rows<element, Tile, BLOCK_N, THREADS>(matrix_of(dv, to.batch, to.head) + first * dv.stride[2], dv, rows, memory.v);
+    write_rows<element, ValueTile, BLOCK_N, THREADS>(matrix_of(dv, to.batch, to.head) + first * dv.stride[2], dv, rows, memory.v);
 
     if (!__syncthreads_or(!finite)) return;
     if constexpr (MEND_APART) {  // in the blocks whose first element says so
@@ -272,7 +280,7 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
 {
     unsigned char* const q_tile = smem;
     unsigned char* const dout_tile = q_tile + Tile::bytes(QUERY_ROWS);
-    unsigned char* const k_tiles = dout_tile + Tile::bytes(QUERY_ROWS);
+    unsigned char* const k_tiles = dout_tile + ValueTile::bytes(QUERY_ROWS);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_M);
 
     const int head_kv = head / (in.NH / in.NH_kv);
@@ -284,20 +292,22 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
     const auto first_key = [&](int tile) { return (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
 
     const TileCopier<Tile, THREADS> copier;
-    const bool vectors_k = allows_vectors<WIDTH>(in.k);
-    const bool vectors_v = allows_vectors<WIDTH>(in.v);
+    const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
+    const bool vectors_k = allows_vectors<Tile::WIDTH>(in.k);
+    const bool vectors_v = allows_vectors<ValueTile::WIDTH>(in.v);
     const auto copy = [&](int tile, int stage) {
         if (tile < tiles) {
             const int key = first_key(tile);
             const int offset = stage * Tile::bytes(BLOCK_M);
+            const int value_offset = stage * ValueTile::bytes(BLOCK_M);
             copy_rows<BLOCK_M>(copier, k_tiles + offset, in.k, batch, head_kv, key, in.T_kv, vectors_k);
-            copy_rows<BLOCK_M>(copier, v_tiles + offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
+            copy_rows<BLOCK_M>(value_copier, v_tiles + value_offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
         }
         commit_copies();
     };
 
-    copy_rows<QUERY_ROWS>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<WIDTH>(in.q));
-    copy_rows<QUERY_ROWS>(copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<WIDTH>(in.dout));
+    copy_rows<QUERY_ROWS>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<Tile::WIDTH>(in.q));
+    copy_rows<QUERY_ROWS>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<ValueTile::WIDTH>(in.dout));
     commit_copies();
     copy(0, 0);
 
@@ -306,7 +316,10 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
     const int rows_first = ldmatrix_rows_first<Tile>();      // this lane's row in a tile, for ldmatrix
     const int cols_first = ldmatrix_cols_first<Tile>();
     FirstOwnRows queries(shared_address(q_tile) + Tile::bytes(warp_row) + rows_first);
-    SecondOwnRows douts(shared_address(dout_tile) + Tile::bytes(warp_row) + rows_first);
+    constexpr bool ALIKE = ValueTile::ROW_BYTES == Tile::ROW_BYTES;
+    const int value_cols_first = ALIKE ? cols_first : ldmatrix_cols_first<ValueTile>();
+    SecondOwnRows douts(shared_address(dout_tile) + ValueTile::bytes(warp_row) +
+                        (ALIKE ? rows_first : ldmatrix_rows_first<ValueTile>()));
     if constexpr (V_IN_REGISTERS) {
         wait_for_copies<1>();
         __syncthreads();  // Q and dO are there
@@ -324,10 +337,11 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
         wait_for_copies<0>();
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
         if constexpr (STAGES == 2) copy(tile + 1, stage ^ 1);
-        const QueryStep<element, CHUNK, BLOCK_M, CAUSAL, Tile, OWN_TILES, K_IN_REGISTERS, V_IN_REGISTERS> step = {
+        const QueryStep<element, CHUNK, BLOCK_M, CAUSAL, Tile, OWN_TILES, K_IN_REGISTERS, V_IN_REGISTERS, ValueTile> step = {
             scores,     queries,    douts,
             sums,       dq_rows,    rows_first,
-            cols_first, shared_address(k_tiles + stage * Tile::bytes(BLOCK_M)), shared_address(v_tiles + stage * Tile::bytes(BLOCK_M))};
+            cols_first, shared_address(k_tiles + stage * Tile::bytes(BLOCK_M)), shared_address(v_tiles + stage * ValueTile::bytes(BLOCK_M)),
+            value_cols_first};
         step.template run<SCHEDULE == Schedule::OVERLAPPED>(query + warp_row, first_key(tile), masked);
         if constexpr (STAGES == 1) {
             __syncthreads();  // K and V have been read
@@ -402,7 +416,7 @@ round_query_gradient(const float* __restrict__ dq_accumulator, View<element, 4> 
 
     if (__all_sync(ALL_LANES, zero[0] == 0.0f && zero[1] == 0.0f)) return;
     __syncwarp();  // the tile is written
-    const ExactGradients<HS, CAUSAL, element> exact = {
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {
         read_only(q), read_only(k), read_only(v), read_only(out), read_only(dout), lse, NH, NH / NH_kv,
         Scores<CAUSAL>(T, T_kv, scale)};
 #pragma unroll 1

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=in_place BLOCK_N=128 BLOCK_M=32 OWN_TILES=1 CHUNK=32 DQ_WARPS_M=2 STAGES=2 UNROLL=16 MIN_BLOCKS=1 SWIZZLE=True REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          4ddd34daaa3da4d1
+// hash:          bdc6a1cf8dffd342
 
 #include "common/attention/exact.cuh"
 #include "common/attention/gradient_operands.cuh"
@@ -25,6 +25,8 @@
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;     // columns of a row in shared memory, those beyond HS zeros
+constexpr int HS_V = 64;        // of V, O and their gradients
+constexpr int HS_V_TILE = 64;
 constexpr bool CAUSAL = true;
 constexpr int OWN_TILES = 1;      // tiles of 16 rows that a warp owns
 constexpr bool IN_PLACE = true;   // blocks of keys add up dQ in its place; else it has blocks of its own
@@ -47,9 +49,12 @@ constexpr int C_TILES = CHUNK / 8;  // tiles of 8 in a chunk
 static_assert(BLOCK_M / 2 <= THREADS, "a copy of two queries' sums is a thread's");
 
 using Tile = FloatTile<HS_TILE, true, HS>;
+using ValueTile = FloatTile<HS_V_TILE, true, HS_V>;
+constexpr bool ALIKE = ValueTile::ROW_BYTES == Tile::ROW_BYTES;  // lanes have the same places in both
 using Products = float[OWN_TILES][C_TILES][4];  // S or dP: own rows by a chunk
 using Gradients = TransposedGradients<HS_TILE, OWN_TILES>;
-using Operands = GradientOperands<float, HS, CAUSAL>;
+using ValueGradients = TransposedGradients<HS_V_TILE, OWN_TILES>;
+using Operands = GradientOperands<float, HS, CAUSAL, HS_V>;
 using Pairs = PairTile<BLOCK_M>;  // IN_PLACE: dS, transposed: keys by queries
 constexpr int DQ_WARPS_M = 2;     // warps over the queries of dQ, the others over its columns
 constexpr int DQ_WARPS_D = WARPS / DQ_WARPS_M;
@@ -65,7 +70,7 @@ row_delta(View<const float, 4> out, View<const float, 4> dout, const float* __re
           float* __restrict__ row_sums, View<float, 4> dq, int NH, int T, int rows)
 {
     const RowPlace place = row_of_thread<ROW_THREADS, ROW_LANES>(NH, rows);
-    const float delta = dot_of_rows<HS, Tile::WIDTH, ROW_LANES>(out, dout, place, place.t < T);
+    const float delta = dot_of_rows<HS_V, ValueTile::WIDTH, ROW_LANES>(out, dout, place, place.t < T);
     if (place.t >= rows) return;
     if (threadIdx.x % ROW_LANES == 0) {
         const float log_sum = place.t < T ? lse[place.number(NH, T)] : minus_infinity();
@@ -91,9 +96,9 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
 {
     unsigned char* const k_tile = smem;
     unsigned char* const v_tile = k_tile + Tile::bytes(BLOCK_N);
-    unsigned char* const q_tiles = v_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const q_tiles = v_tile + ValueTile::bytes(BLOCK_N);
     unsigned char* const dout_tiles = q_tiles + STAGES * Tile::bytes(BLOCK_M);
-    unsigned char* const ds_tile = dout_tiles + STAGES * Tile::bytes(BLOCK_M);
+    unsigned char* const ds_tile = dout_tiles + STAGES * ValueTile::bytes(BLOCK_M);
     unsigned char* const sums_tiles = ds_tile + (IN_PLACE ? Pairs::bytes(BLOCK_N) : 0);
 
     const int heads = in.NH / in.NH_kv;  // that share the keys
@@ -110,15 +115,17 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const auto first_query = [&](int tile) { return query_begin + (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
 
     const TileCopier<Tile, THREADS> copier;
+    const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
     const bool vectors_q = allows_vectors<Tile::WIDTH>(in.q);
-    const bool vectors_dout = allows_vectors<Tile::WIDTH>(in.dout);
+    const bool vectors_dout = allows_vectors<ValueTile::WIDTH>(in.dout);
     const auto copy = [&](int head, int tile, int stage) {
         if (head < head_begin + heads) {
             const int query = first_query(tile);
             const int offset = stage * Tile::bytes(BLOCK_M);
+            const int value_offset = stage * ValueTile::bytes(BLOCK_M);
             const int b = opaque(batch);
             copy_rows<BLOCK_M>(copier, q_tiles + offset, in.q, b, head, query, in.T, vectors_q);
-            copy_rows<BLOCK_M>(copier, dout_tiles + offset, in.dout, b, head, query, in.T, vectors_dout);
+            copy_rows<BLOCK_M>(value_copier, dout_tiles + value_offset, in.dout, b, head, query, in.T, vectors_dout);
             const SharedAddress sums = shared_address(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
             const int pair = threadIdx.x;  // of queries, whose sums are one copy
             if (pair < BLOCK_M / 2) copy_async(sums + 16 * pair, in.sums_of(b, head, query + 2 * pair), true);
@@ -131,7 +138,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     };
 
     copy_rows<BLOCK_N>(copier, k_tile, in.k, batch, head_kv, key, in.T_kv, allows_vectors<Tile::WIDTH>(in.k));
-    if constexpr (HAS_DK) copy_rows<BLOCK_N>(copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<Tile::WIDTH>(in.v));
+    if constexpr (HAS_DK)
+        copy_rows<BLOCK_N>(value_copier, v_tile, in.v, batch, head_kv, key, in.T_kv, allows_vectors<ValueTile::WIDTH>(in.v));
     commit_copies();
     if (tiles > 0) copy(head_begin, 0, 0);
 
@@ -140,9 +148,12 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
     const int warp_row = warp * 16 * OWN_TILES;                                // this warp's first key in the block
     const int own_rows = Tile::bytes(warp_row) + ldmatrix_rows_first<Tile>();  // this lane's in K and V, for ldmatrix
     const int cols_first = ldmatrix_cols_first<Tile>();                        // and in Q and dO
+    const int value_rows = ALIKE ? own_rows : ValueTile::bytes(warp_row) + ldmatrix_rows_first<ValueTile>();
+    const int value_cols_first = ALIKE ? cols_first : ldmatrix_cols_first<ValueTile>();
     const auto pairs = ColumnPairs<Tile>::in_order();
+    const auto value_pairs = ALIKE ? ColumnPairs<ValueTile>{pairs.first, pairs.second} : ColumnPairs<ValueTile>::in_order();
     Gradients dk_rows = {};
-    Gradients dv_rows = {};
+    ValueGradients dv_rows = {};
 
     // Writes dS of a chunk from query `first` of the tile on.
     const int place = IN_PLACE ? Pairs::place_of_lane() : 0;
@@ -178,7 +189,7 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
         if constexpr (STAGES == 2) copy_after(head, tile, stage ^ 1);
         const unsigned char* const q_tile = q_tiles + stage * Tile::bytes(BLOCK_M);
-        const unsigned char* const dout_tile = dout_tiles + stage * Tile::bytes(BLOCK_M);
+        const unsigned char* const dout_tile = dout_tiles + stage * ValueTile::bytes(BLOCK_M);
         const float4* const sums = reinterpret_cast<const float4*>(sums_tiles + stage * BLOCK_M * sizeof(RowSums));
 #pragma unroll 1
         for (int first = 0; first < BLOCK_M; first += CHUNK) {
@@ -194,16 +205,17 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
             multiply_head_tf32<Tile, UNROLL>(s, shared_address(k_tile), own_rows,
                                              shared_address(q_tile) + Tile::bytes(first), cols_first);
             if constexpr (HAS_DK)
-                multiply_head_tf32<Tile, UNROLL>(ds, shared_address(v_tile), own_rows,
-                                                 shared_address(dout_tile) + Tile::bytes(first), cols_first);
+                multiply_head_tf32<ValueTile, UNROLL>(ds, shared_address(v_tile), value_rows,
+                                                      shared_address(dout_tile) + ValueTile::bytes(first), value_cols_first);
             if (masked) hide_queries<true>(s, scores, opaque(key + warp_row + lane / 4), query + first, lane);
             if constexpr (HAS_DK)
                 weigh_columns<true>(s, ds, scores, sums, first, lane);
             else
                 weigh_columns<true>(s, scores, sums, first, lane);
             if constexpr (IN_PLACE && HAS_DK) write_pairs(ds, first);
-            if constexpr (HAS_DV) multiply_rows_tf32(dv_rows, s, dout_tile + Tile::bytes(first), pairs);  // dV += P^T dO
-            if constexpr (HAS_DK) multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);    // dK += dS^T Q
+            if constexpr (HAS_DV)
+                multiply_rows_tf32(dv_rows, s, dout_tile + ValueTile::bytes(first), value_pairs);  // dV += P^T dO
+            if constexpr (HAS_DK) multiply_rows_tf32(dk_rows, ds, q_tile + Tile::bytes(first), pairs);  // dK += dS^T Q
         }
         if constexpr ((IN_PLACE && HAS_DK) || STAGES == 1) __syncthreads();  // dS is there, Q and dO have been read
         if constexpr (STAGES == 1)
@@ -226,8 +238,8 @@ __device__ __forceinline__ void key_gradients_of(const Operands& in, const View<
         finite = write_transposed_rows<HS>(matrix_of(dk, batch, head_kv) + own * dk.stride[2], dk, in.T_kv - own, dk_rows,
                                            in.scale);
     if constexpr (HAS_DV)
-        finite &= write_transposed_rows<HS>(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own, dv_rows,
-                                            1.0f);
+        finite &= write_transposed_rows<HS_V>(matrix_of(dv, batch, head_kv) + own * dv.stride[2], dv, in.T_kv - own,
+                                              dv_rows, 1.0f);
 
     if (!__syncthreads_or(!finite)) return;
     const auto exact = in.exact();
@@ -244,7 +256,7 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
 {
     unsigned char* const q_tile = smem;
     unsigned char* const dout_tile = q_tile + Tile::bytes(BLOCK_N);
-    unsigned char* const k_tiles = dout_tile + Tile::bytes(BLOCK_N);
+    unsigned char* const k_tiles = dout_tile + ValueTile::bytes(BLOCK_N);
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_M);
 
     const int head_kv = head / (in.NH / in.NH_kv);
@@ -256,20 +268,22 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
     const auto first_key = [&](int tile) { return (REVERSE ? tiles - 1 - tile : tile) * BLOCK_M; };
 
     const TileCopier<Tile, THREADS> copier;
+    const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
     const bool vectors_k = allows_vectors<Tile::WIDTH>(in.k);
-    const bool vectors_v = allows_vectors<Tile::WIDTH>(in.v);
+    const bool vectors_v = allows_vectors<ValueTile::WIDTH>(in.v);
     const auto copy = [&](int tile, int stage) {
         if (tile < tiles) {
             const int key = first_key(tile);
             const int offset = stage * Tile::bytes(BLOCK_M);
+            const int value_offset = stage * ValueTile::bytes(BLOCK_M);
             copy_rows<BLOCK_M>(copier, k_tiles + offset, in.k, batch, head_kv, key, in.T_kv, vectors_k);
-            copy_rows<BLOCK_M>(copier, v_tiles + offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
+            copy_rows<BLOCK_M>(value_copier, v_tiles + value_offset, in.v, batch, head_kv, key, in.T_kv, vectors_v);
         }
         commit_copies();
     };
 
     copy_rows<BLOCK_N>(copier, q_tile, in.q, batch, head, query, in.T, allows_vectors<Tile::WIDTH>(in.q));
-    copy_rows<BLOCK_N>(copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<Tile::WIDTH>(in.dout));
+    copy_rows<BLOCK_N>(value_copier, dout_tile, in.dout, batch, head, query, in.T, allows_vectors<ValueTile::WIDTH>(in.dout));
     commit_copies();
     copy(0, 0);
 
@@ -277,6 +291,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
     const int warp_row = threadIdx.x / 32 * 16 * OWN_TILES;                    // this warp's first query in the block
     const int own_rows = Tile::bytes(warp_row) + ldmatrix_rows_first<Tile>();  // this lane's in Q and dO, for ldmatrix
     const int cols_first = ldmatrix_cols_first<Tile>();                        // and in K and V
+    const int dout_rows = ALIKE ? own_rows : ValueTile::bytes(warp_row) + ldmatrix_rows_first<ValueTile>();
+    const int value_cols_first = ALIKE ? cols_first : ldmatrix_cols_first<ValueTile>();
     const auto pairs = ColumnPairs<Tile>::in_order();
     RowSums sums[2 * OWN_TILES];
 #pragma unroll
@@ -291,7 +307,7 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
         __syncthreads();  // the step's tiles are there, and those of the step before have been read
         if constexpr (STAGES == 2) copy(tile + 1, stage ^ 1);
         const unsigned char* const k_tile = k_tiles + stage * Tile::bytes(BLOCK_M);
-        const unsigned char* const v_tile = v_tiles + stage * Tile::bytes(BLOCK_M);
+        const unsigned char* const v_tile = v_tiles + stage * ValueTile::bytes(BLOCK_M);
 #pragma unroll 1
         for (int first = 0; first < BLOCK_M; first += CHUNK) {
             if (masked && key + first >= scores.keys_seen(query + warp_row + 16 * OWN_TILES - 1)) continue;
@@ -299,8 +315,8 @@ __device__ __forceinline__ void query_gradient_of(const Operands& in, const View
             Products ds;
             multiply_head_tf32<Tile, UNROLL>(s, shared_address(q_tile), own_rows,
                                              shared_address(k_tile) + Tile::bytes(first), cols_first);
-            multiply_head_tf32<Tile, UNROLL>(ds, shared_address(dout_tile), own_rows,
-                                             shared_address(v_tile) + Tile::bytes(first), cols_first);
+            multiply_head_tf32<ValueTile, UNROLL>(ds, shared_address(dout_tile), dout_rows,
+                                                  shared_address(v_tile) + ValueTile::bytes(first), value_cols_first);
             if (masked) hide_keys(s, scores, query + warp_row + lane / 4, key + first);
             weigh_rows<true>(s, ds, scores, sums);
             multiply_rows_tf32(dq_rows, ds, k_tile + Tile::bytes(first), pairs);  // dQ += dS K
@@ -348,8 +364,8 @@ mend_query_gradient(View<const float, 4> q, View<const float, 4> k, View<const f
                     int T, int T_kv, float scale)
 {
     const RowPlace place = row_of_thread<ROW_THREADS, 32>(NH, T);
-    const ExactGradients<HS, CAUSAL, float> exact = {q,  k,          v, out, dout, lse, NH, NH / NH_kv,
-                                                     Scores<CAUSAL>(T, T_kv, scale)};
+    const ExactGradients<HS, CAUSAL, float, HS_V> exact = {q,  k,          v, out, dout, lse, NH, NH / NH_kv,
+                                                           Scores<CAUSAL>(T, T_kv, scale)};
     if (place.t < T) exact.mend_query(dq, place.b, place.h, place.t);
 }
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          f56696824f22abf5
+// hash:          42d8f8153bf35ece
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -37,6 +37,7 @@ using element = __half;
 enum class Order { PLAIN, EARLY, LATE };
 
 constexpr int HS = 64;
+constexpr int HS_V = 64;            // of V, O and their gradients
 constexpr bool CAUSAL = true;
 constexpr bool ADDED = true;         // blocks of keys add up dQ in memory; else it has a pass of its own
 constexpr bool BULK = false;          // they add by way of shared memory; else from registers
@@ -53,6 +54,7 @@ constexpr int CONSUMERS = 128 * WARP_GROUPS;
 constexpr int THREADS = CONSUMERS + 128;  // one more would do, but whole groups hand registers over
 constexpr int COLS = 64;       // TMA fills those beyond HS with zeros
 constexpr int TILE_COLS = 64;
+constexpr int V_COLS = 64;
 constexpr int DQ_COLS = 32;           // of dQ that a group has at once, of 64 rows
 constexpr bool DQ_BY_ROWS = false;     // groups have rows of a tile of dQ; else columns
 constexpr int CONSUMER_REGISTERS = WARP_GROUPS == 1 ? 256 : WARP_GROUPS == 2 ? 240 : 160;
@@ -63,11 +65,14 @@ constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a roundin
 
 using Block = KeyBlock<BLOCK_N, BLOCK_M, CAUSAL, STAGGER>;
 using Keys = SlabTile<BLOCK_N, COLS>;
+using Values = SlabTile<BLOCK_N, V_COLS>;
 using Queries = SlabTile<BLOCK_M, COLS>;
+using Douts = SlabTile<BLOCK_M, V_COLS>;
 using Pairs = SlabTile<BLOCK_M, BLOCK_N>;   // dS: queries by keys
 using Scores64 = float[BLOCK_M / 2];        // S or dP of a group's 64 keys, transposed
 using Rounded = uint32_t[BLOCK_M / 16][4];  // P or dS
-using Gradient = float[COLS / 2];           // of a group's 64 keys
+using Gradient = float[COLS / 2];           // of a group's 64 keys: dK
+using ValueGradient = float[V_COLS / 2];    // and dV
 using Share = float[DQ_COLS / 2];           // of dQ
 using Once = RingPlace<1>;
 using Sums = AccumulatorSums<ADDED ? BLOCK_M : 64, TILE_COLS, DQ_COLS, DQ_BY_ROWS>;
@@ -84,8 +89,8 @@ struct Shared {
     ExchangeBarriers<2> pair_tiles, weight_tiles;
 
     __device__ __forceinline__ Shared(SharedAddress start)
-        : k(start), v(k + Keys::BYTES), q(v + Keys::BYTES), dout(q + Q_STAGES * Queries::BYTES),
-          pairs(dout + DO_STAGES * Queries::BYTES), weights(pairs + 2 * PAIRS_BYTES), parts(weights + 2 * WEIGHTS_BYTES),
+        : k(start), v(k + Keys::BYTES), q(v + Values::BYTES), dout(q + Q_STAGES * Queries::BYTES),
+          pairs(dout + DO_STAGES * Douts::BYTES), weights(pairs + 2 * PAIRS_BYTES), parts(weights + 2 * WEIGHTS_BYTES),
           origins(parts + WARP_GROUPS * PART_BYTES), deltas(origins + 4 * Q_STAGES * BLOCK_M),
           keys{deltas + 4 * DO_STAGES * BLOCK_M}, values{keys.first + keys.BYTES}, queries{values.first + values.BYTES},
           douts{queries.first + queries.BYTES}, pair_tiles{ {douts.first + douts.BYTES} },
@@ -127,17 +132,17 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
         load_slabs<Queries>(shared.q + q.stage * Queries::BYTES, q_map, shared.queries.full(q),
                             {0, tile * BLOCK_M, head, block.batch});
         if (opening) {
-            shared.values.begin_fill(Once(), Keys::BYTES);
-            load_slabs<Keys>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
+            shared.values.begin_fill(Once(), Values::BYTES);
+            load_slabs<Values>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
             wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
             let_next_kernel_begin();
             opening = false;
         }
         bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));
         q.advance();
-        shared.douts.begin_fill(d, Queries::BYTES + 4 * BLOCK_M);
-        load_slabs<Queries>(shared.dout + d.stage * Queries::BYTES, dout_map, shared.douts.full(d),
-                            {0, tile * BLOCK_M, head, block.batch});
+        shared.douts.begin_fill(d, Douts::BYTES + 4 * BLOCK_M);
+        load_slabs<Douts>(shared.dout + d.stage * Douts::BYTES, dout_map, shared.douts.full(d),
+                          {0, tile * BLOCK_M, head, block.batch});
         bulk_load(shared.deltas + d.stage * 4 * BLOCK_M, deltas + row, 4 * BLOCK_M, shared.douts.full(d));
         d.advance();
     });
@@ -170,7 +175,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ SharedAddress q_tile() const { return shared.q + q.stage * Queries::BYTES; }
-    __device__ __forceinline__ SharedAddress dout_tile() const { return shared.dout + d.stage * Queries::BYTES; }
+    __device__ __forceinline__ SharedAddress dout_tile() const { return shared.dout + d.stage * Douts::BYTES; }
     __device__ __forceinline__ SharedAddress pairs(const RingPlace<2>& at) const
     {
         return shared.pairs + at.stage * Pairs::BYTES;
@@ -230,7 +235,7 @@ struct Consumer {
 
     /// The group's 64 keys by a tile of queries. In the first step K and V must be waited for, and there is no dQ yet.
     template <class Masked, class First>
-    __device__ __forceinline__ void step(Gradient& dk, Gradient& dv, int head, int tile, Masked masked, First)
+    __device__ __forceinline__ void step(Gradient& dk, ValueGradient& dv, int head, int tile, Masked masked, First)
     {
         constexpr bool HAS_DQ = ADDED && !First();
         constexpr bool EARLY = ORDER == Order::EARLY, LATE = ORDER == Order::LATE;
@@ -243,7 +248,7 @@ struct Consumer {
         if constexpr (First()) shared.values.wait_full(Once());
         shared.douts.wait_full(d);
         wgmma_fence(dp);
-        multiply_over_columns<element, Keys, Queries>(dp, Keys::rows_by_k(shared.v + group * 64 * Keys::LINE), dout_tile());
+        multiply_over_columns<element, Values, Douts>(dp, Values::rows_by_k(shared.v + group * 64 * Values::LINE), dout_tile());
         wgmma_wait<1>(s);
         weigh(p, s, tile, block.key + group * 64, masked);
         float apart[DQ_COLS == BLOCK_M ? 1 : DQ_COLS / 2];
@@ -251,7 +256,7 @@ struct Consumer {
         if constexpr (HAS_DQ && !LATE) begin_dq(dq);
         if constexpr (EARLY) {
             wgmma_fence(p);
-            add_product_over_rows<element, Queries>(dv, p, dout_tile());
+            add_product_over_rows<element, Douts>(dv, p, dout_tile());
             wgmma_commit();
         }
         wgmma_wait<(HAS_DQ && !LATE) + EARLY>(dp);
@@ -263,7 +268,7 @@ struct Consumer {
             wgmma_fence(ds);
         } else {
             wgmma_fence(p, ds);
-            add_product_over_rows<element, Queries>(dv, p, dout_tile());
+            add_product_over_rows<element, Douts>(dv, p, dout_tile());
         }
         add_product_over_rows<element, Queries>(dk, ds, q_tile());
         wgmma_commit();
@@ -344,9 +349,12 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
         take_registers<CONSUMER_REGISTERS>();
         Consumer consumer(shared, block, dq_sums);
         const int group = consumer.group;
-        Gradient dk, dv;
+        Gradient dk;
+        ValueGradient dv;
 #pragma unroll
-        for (int i = 0; i < COLS / 2; ++i) dk[i] = dv[i] = 0.0f;
+        for (int i = 0; i < COLS / 2; ++i) dk[i] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < V_COLS / 2; ++i) dv[i] = 0.0f;
         wgmma_fence(dk, dv);
         block.for_each_step([&](int head, int tile, auto masked, auto first) {
             if (CAUSAL && first && consumer.sees_nothing(tile))
@@ -357,7 +365,7 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
         consumer.add_last_dq();
         const int row = group * 64;
         const int at[4] = {0, block.key + row, block.key_head, block.batch};
-        store_marked<Keys, element>(dv, 1.0f, dv_map, at, at[1] < T_kv, shared.v, row, group);
+        store_marked<Values, element>(dv, 1.0f, dv_map, at, at[1] < T_kv, shared.v, row, group);
         named_barrier<CONSUMERS>(8);  // K has been read
         store_marked<Keys, element>(dk, scale, dk_map, at, at[1] < T_kv, shared.k, row, group);
         if (threadIdx.x % 128 == 0) bulk_wait_read<0>();
@@ -371,8 +379,8 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
           float* __restrict__ dq_sums, int NH, int T, int T_kv, int rows, float scale)
 {
     let_next_kernel_begin();
-    const long long number = write_origin<HS, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
-                                                                      Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
+    const long long number = write_origin<HS_V, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
+                                                                        Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
     if (number < 0) return;
     if constexpr (ADDED) {
         float4* const sums = reinterpret_cast<float4*>(dq_sums + number * TILE_COLS);
@@ -389,7 +397,7 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
                  const float* __restrict__ dq_sums, int B, int NH, int NH_kv, int T, int T_kv, int rows, float scale)
 {
     wait_for_previous_kernel();
-    const ExactGradients<HS, CAUSAL, element> exact = {
+    const ExactGradients<HS, CAUSAL, element, HS_V> exact = {
         read_only(q), read_only(k), read_only(v), read_only(out), read_only(dout), lse, NH, NH / NH_kv,
         Scores<CAUSAL>(T, T_kv, scale)};
     constexpr int WARPS = ROW_THREADS / 32;

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          533f023cda039609
+// hash:          dd9dfddd23ef661f
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -30,6 +30,8 @@ using element = __half;
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;            // columns of a row in shared memory, those beyond HS zeros
+constexpr int HS_V = 64;               // of V and O
+constexpr int HS_V_TILE = 64;
 constexpr int COLS = 64;               // of O that are computed
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
@@ -55,8 +57,10 @@ constexpr int M_TILES = BLOCK_M / (WARPS / WARPS_D) / 16;    // tiles of 16 rows
 constexpr int N_TILES = PART / 8;                   // tiles of 8 keys
 constexpr int D_TILES = COLS / WARPS_D / 8;         // tiles of 8 columns of O
 constexpr int ROWS = 2 * M_TILES;                   // a thread's rows of S and O
+constexpr int Q_BYTES = 16384;              // of Q in shared memory, where O takes its place
 
 using Tile = SharedTile<HS_TILE, true, 2, HS>;
+using ValueTile = SharedTile<HS_V_TILE, true, 2, HS_V>;
 using Weights = SharedTile<BLOCK_N, true>;  // of all keys of a step, where warps have the same rows
 using State = OnlineTiles<M_TILES, D_TILES>;  // of the warp's rows
 using Place = SplitPlace<TILES_FIRST, HEADS_AT_ONCE, HEAVY_FIRST, SPLIT>;
@@ -69,7 +73,7 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
 {
     extern __shared__ __align__(128) unsigned char smem[];
     unsigned char* const q_tile = smem;
-    unsigned char* const k_tiles = q_tile + Tile::bytes(BLOCK_M);
+    unsigned char* const k_tiles = q_tile + Q_BYTES;
     unsigned char* const v_tiles = k_tiles + STAGES * Tile::bytes(BLOCK_N);
 
     const Place place = Place::of_block<false>(PACK_HEADS ? NH_kv : NH);
@@ -91,19 +95,20 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     const int full_tiles = SPLIT == 1 ? all_full_tiles : min(tiles, max(0, all_full_tiles - first_tile));
     const auto first_key = [&](int step) { return (first_tile + (REVERSE ? tiles - 1 - step : step)) * BLOCK_N; };
     const auto k_tile = [&](int step) { return k_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
-    const auto v_tile = [&](int step) { return v_tiles + step % V_STAGES * Tile::bytes(BLOCK_N); };
+    const auto v_tile = [&](int step) { return v_tiles + step % V_STAGES * ValueTile::bytes(BLOCK_N); };
 
     const TileCopier<Tile, THREADS> copier;
-    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<Tile::WIDTH>(v);
+    const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
+    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<ValueTile::WIDTH>(v);
     const element* const keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
-    const element* const values = copier.start(v, matrix_of(v, batch, head_kv), 0);
+    const element* const values = value_copier.start(v, matrix_of(v, batch, head_kv), 0);
     const auto copy_keys = [&](int step) {
         const int key = first_key(step);
         copier.copy<BLOCK_N>(k_tile(step), keys + key * k.stride[2], k, T_kv - key, vectors);
     };
     const auto copy_values = [&](int step) {
         const int key = first_key(step);
-        copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
+        value_copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
     };
 
     if constexpr (PACK_HEADS)
@@ -139,12 +144,12 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     const int part_number = sharer<WARPS_D>();
     const int key0 = 16 * part_number + threadIdx.x % 4 * 2;  // this thread's first key in a tile
     // This lane's rows in tiles, for ldmatrix, from the warp's first columns and the warp's first keys on.
-    const int value_lane = Tile::advance(ldmatrix_rows_first<Tile>(), 2 * part_number);
+    const int value_lane = ValueTile::advance(ldmatrix_rows_first<ValueTile>(), 2 * part_number);
     const int key_lane = ldmatrix_cols_first<Tile>() + Tile::bytes(16 * part_number);
     OwnRows<Tile, M_TILES, Q_IN_REGISTERS> queries(shared_address(warp_tile) +
-                                                   (WARPS_D == 1 ? value_lane : ldmatrix_rows_first<Tile>()));
+                                                   (WARPS_D == 1 && HS_V == HS ? value_lane : ldmatrix_rows_first<Tile>()));
     queries.keep();
-    unsigned char* const weights = v_tiles + V_STAGES * Tile::bytes(BLOCK_N);
+    unsigned char* const weights = v_tiles + V_STAGES * ValueTile::bytes(BLOCK_N);
     const int block_row = threadIdx.x / 32 / WARPS_D * 16 * M_TILES;
     const Exchange exchange = {
         reinterpret_cast<float*>(weights + Weights::bytes(BLOCK_M)) + block_row + threadIdx.x % 32 / 4,
@@ -195,8 +200,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
                 if (sees) {
 #pragma unroll
                     for (int i = 0; i < PART / 16; ++i)
-                        multiply_over_rows<element, Tile, WARPS_D>(
-                            state.o, p[i], shared_address(v_tile(step)) + Tile::bytes(begin + 16 * i) + value_lane);
+                        multiply_over_rows<element, ValueTile, WARPS_D>(
+                            state.o, p[i], shared_address(v_tile(step)) + ValueTile::bytes(begin + 16 * i) + value_lane);
                     if (!masked) find_highest(highest, next);
                 }
             }
@@ -261,8 +266,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
                     weigh<element, POLYNOMIAL>(p, s, first, state, scores);
                 else
                     exchange.get(p, first);
-                multiply_over_rows<element, Tile, WARPS_D>(state.o, p,
-                                                           shared_address(v_tile(step)) + Tile::bytes(first) + value_lane);
+                multiply_over_rows<element, ValueTile, WARPS_D>(
+                    state.o, p, shared_address(v_tile(step)) + ValueTile::bytes(first) + value_lane);
             }
         };
 
@@ -287,14 +292,17 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v,
     }
     if (part_number == 0) write_log_sums(lse, state, map, scores, batch, NH, first_row());
     if constexpr (WARPS_D == 1) __syncwarp();  // Q has been read; O takes its place
-    const bool finite = place_scaled_rows<element, Tile, WARPS_D>(warp_tile, state.o, factor, part_number);
+    constexpr bool O_IS_WIDER = ValueTile::ROW_BYTES > Tile::ROW_BYTES;  // than Q: a warp's takes that of others, too
+    if constexpr (O_IS_WIDER) __syncthreads();
+    unsigned char* const out_tile = O_IS_WIDER ? q_tile + ValueTile::bytes(block_row) : warp_tile;
+    const bool finite = place_scaled_rows<element, ValueTile, WARPS_D>(out_tile, state.o, factor, part_number);
     meet_sharers<WARPS_D>();
-    write_mapped_rows<Tile, 8 * ROWS, 32 * WARPS_D>(out, map, batch, warp_row(), warp_tile);
+    write_mapped_rows<ValueTile, 8 * ROWS, 32 * WARPS_D>(out, map, batch, warp_row(), out_tile);
 
     if (!__syncthreads_or(!finite)) return;
     const Place again = Place::of_block<true>(PACK_HEADS ? NH_kv : NH);
     const RowMap<PACK_HEADS> rows(again.head, group, T);
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k), read_only(v), NH, group,
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k), read_only(v), NH, group,
                                                      Scores<CAUSAL>(T, T_kv, scale)};
 #pragma unroll 1
     for (int n = opaque(threadIdx.x) / 32; n < BLOCK_M; n += WARPS) {

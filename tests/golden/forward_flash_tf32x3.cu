@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 BLOCK_N=32 STAGES=2 MIN_BLOCKS=2 SMALL=bf16 Q_IN=shared_split UNROLL=32 SWIZZLE=False REVERSE=False PEEL=True HEAVY_FIRST=True GRID_MAP=x=head_batch,y=matrix
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          0fd8bc153015616b
+// hash:          706c3391b1e4f1d1
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"
@@ -30,6 +30,8 @@ enum class QueriesIn { SHARED, SHARED_SPLIT, REGISTERS };
 
 constexpr int HS = 64;
 constexpr int HS_TILE = 64;  // columns of a row in shared memory, those beyond HS zeros
+constexpr int HS_V = 64;  // of V and O
+constexpr int HS_V_TILE = 64;
 constexpr int COLS = 64;  // of O that are computed
 constexpr bool CAUSAL = true;
 constexpr int WARPS = 4;
@@ -51,7 +53,8 @@ constexpr int GROUP = M_TILES * COLS > 128 || D_TILES % 4 != 0 ? 2 : 4;  // of t
 constexpr int ROWS = 2 * M_TILES;              // a thread's rows of S and O
 
 using Tile = FloatTile<HS_TILE, false, HS>;
-using Values = DeepFloats<Tile>;
+using ValueTile = FloatTile<HS_V_TILE, false, HS_V>;
+using Values = DeepFloats<ValueTile>;
 using OperandA = MixedA;  // small products in bf16
 using OperandB = MixedB;
 using Place = SplitPlace<false, 0, true, 1>;
@@ -227,7 +230,7 @@ __device__ __forceinline__ void add_values(float (&o)[M_TILES][D_TILES][4], cons
         for (int n = 0; n < N_TILES; ++n) {
             OperandB b[GROUP];
 #pragma unroll
-            for (int d = 0; d < GROUP; ++d) values.read(b[d], tile + Tile::bytes(8 * n), first + d);
+            for (int d = 0; d < GROUP; ++d) values.read(b[d], tile + ValueTile::bytes(8 * n), first + d);
             multiply_tf32x3(part, 0, a[n], b);
         }
 #pragma unroll
@@ -253,9 +256,9 @@ __device__ __forceinline__ bool write_rows(const View<element, 4>& out, element*
         if (row + 8 * r >= T) break;
         element* const to = matrix + (row + 8 * r) * out.stride[2];
 #pragma unroll
-        for (int d = 0; d < Tile::USED_PAIRS; ++d) {
+        for (int d = 0; d < ValueTile::USED_PAIRS; ++d) {
             const float part[2] = {o[r / 2][d][r % 2 * 2] * factor[r], o[r / 2][d][r % 2 * 2 + 1] * factor[r]};
-            store_part<HS % 8 == 0 ? HS : COLS, HS>(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
+            store_part<HS_V % 8 == 0 ? HS_V : COLS, HS_V>(to, out.stride[3], 8 * d + threadIdx.x % 4 * 2, part, vectors);
             zero = fmaf(0.0f, part[0], fmaf(0.0f, part[1], zero));
         }
     }
@@ -284,19 +287,20 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
     const int full_tiles = scores.keys_seen(query_begin) / BLOCK_N;
     const auto first_key = [&](int step) { return (REVERSE ? tiles - 1 - step : step) * BLOCK_N; };
     const auto k_tile = [&](int step) { return k_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
-    const auto v_tile = [&](int step) { return v_tiles + step % STAGES * Tile::bytes(BLOCK_N); };
+    const auto v_tile = [&](int step) { return v_tiles + step % STAGES * ValueTile::bytes(BLOCK_N); };
 
     const TileCopier<Tile, THREADS> copier;
-    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<Tile::WIDTH>(v);
+    const TileCopier<ValueTile, THREADS> value_copier = copier_beside<ValueTile>(copier);
+    const bool vectors = allows_vectors<Tile::WIDTH>(k) && allows_vectors<ValueTile::WIDTH>(v);
     const element* keys = copier.start(k, matrix_of(k, batch, head_kv), 0);
-    const element* values = copier.start(v, matrix_of(v, batch, head_kv), 0);
+    const element* values = value_copier.start(v, matrix_of(v, batch, head_kv), 0);
     const auto copy_keys = [&](int step) {
         const int key = first_key(step);
         copier.copy<BLOCK_N>(k_tile(step), keys + key * k.stride[2], k, T_kv - key, vectors);
     };
     const auto copy_values = [&](int step) {
         const int key = first_key(step);
-        copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
+        value_copier.copy<BLOCK_N>(v_tile(step), values + key * v.stride[2], v, T_kv - key, vectors);
     };
 
     copier.copy<BLOCK_M>(q_tile, copier.start(q, matrix_of(q, batch, head), query_begin), q, T - query_begin,
@@ -384,8 +388,8 @@ attention_forward(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vi
 
     if (!__syncthreads_or(!finite)) return;
     const Place again = Place::of_block<true>(NH);
-    const ExactForward<HS, CAUSAL, element> exact = {read_only(q), read_only(k),  read_only(v),
-                                                     NH,           NH / NH_kv, Scores<CAUSAL>(T, T_kv, scale)};
+    const ExactForward<HS, CAUSAL, element, HS_V> exact = {read_only(q), read_only(k),  read_only(v),
+                                                           NH,           NH / NH_kv, Scores<CAUSAL>(T, T_kv, scale)};
 #pragma unroll 1
     for (int n = opaque(threadIdx.x) / 32; n < BLOCK_M; n += WARPS) {
         const int query = again.block * BLOCK_M + n;
