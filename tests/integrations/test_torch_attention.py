@@ -164,13 +164,15 @@ def test_values_of_another_size(transposed: bool, caplog: pytest.LogCaptureFixtu
     q, k, v = (torch.randn(1, *((24, 2) if transposed else (2, 24)), size) for size in (48, 48, 32))
     leaves = [tensor.requires_grad_() for tensor in (q, k, v)]
     tensors = [tensor.transpose(1, 2) for tensor in leaves] if transposed else leaves
-    ours = scaled_dot_product_attention(*tensors, is_causal=True)
-    same(ours, functional.scaled_dot_product_attention(*tensors, is_causal=True), leaves)
+    mine: Any = scaled_dot_product_attention
+    pytorchs: Any = functional.scaled_dot_product_attention
+    ours = mine(*tensors, is_causal=True)
+    same(ours, pytorchs(*tensors, is_causal=True), leaves)
     assert ours.stride() == ((24 * 2 * 32, 32, 2 * 32, 1) if transposed else (2 * 24 * 32, 24 * 32, 32, 1))
     torch.library.opcheck(torch.ops.autotune.attention_forward, (*tensors, True, 0.2))
     if transposed:
-        compiled = torch.compile(scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
-        theirs = functional.scaled_dot_product_attention(*tensors, is_causal=True)
+        compiled: Any = torch.compile(mine, fullgraph=True, backend="aot_eager")
+        theirs = pytorchs(*tensors, is_causal=True)
         same(compiled(*tensors, is_causal=True), theirs, leaves)
     assert "PyTorch's attention is used" not in caplog.text
 

@@ -135,7 +135,7 @@ def test_attention_of_tensors_that_begin_anywhere(
 def test_pytorchs_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of a kind of call is not asked again; whatever changes what is computed is another kind."""
     use("flash_wgmma", driver, monkeypatch)
-    call = torch_sdpa.scaled_dot_product_attention
+    call: Any = torch_sdpa.scaled_dot_product_attention
     q, k, v, dout = (torch.randn(1, 4, 40, 64, dtype=torch.float16) for _ in range(4))
     trained = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
 

@@ -6,15 +6,24 @@ import pytest
 from autotune.compilers.cache import BuildCache
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
-from autotune.core.values import Config
+from autotune.core.values import Config, Value
 from autotune.families.space import Space
 from autotune.families.template import Template
 from autotune.ops.registry import get_op
 from tests.every_family import FAMILIES, name_of
 from tests.kernels.attention_cases import SPEC, verdict
 
-_SEARCHED = {"B": 8, "NH": 24, "NH_kv": 24, "T": 1100, "T_kv": 1100, "HS": 64, "dtype": "fp16", "causal": True}
-_CALLED = {**_SEARCHED, "B": 1, "NH": 2, "NH_kv": 2, "T": 70, "T_kv": 70}
+_SEARCHED: dict[str, Value] = {
+    "B": 8,
+    "NH": 24,
+    "NH_kv": 24,
+    "T": 1100,
+    "T_kv": 1100,
+    "HS": 64,
+    "dtype": "fp16",
+    "causal": True,
+}
+_CALLED: dict[str, Value] = {**_SEARCHED, "B": 1, "NH": 2, "NH_kv": 2, "T": 70, "T_kv": 70}
 _LOOSE = tuple(
     (family, number)
     for family in FAMILIES

@@ -7,6 +7,7 @@ import pytest
 
 from autotune.core.errors import ProblemError
 from autotune.core.problem import Problem
+from autotune.core.values import Value
 from autotune.ops.awkward import awkward_problems, second_problems
 from autotune.ops.registry import get_op, problem_of, stored_problem
 from tests.ops.test_attention_reference import plain
@@ -30,7 +31,16 @@ def test_a_problem_says_it_where_it_is_another_size() -> None:
 
 
 def test_records_of_before_the_field_are_of_the_same_problems() -> None:
-    old = {"B": 4, "NH": 12, "NH_kv": 12, "T": 1024, "T_kv": 1024, "HS": 64, "dtype": "fp16", "causal": True}
+    old: dict[str, Value] = {
+        "B": 4,
+        "NH": 12,
+        "NH_kv": 12,
+        "T": 1024,
+        "T_kv": 1024,
+        "HS": 64,
+        "dtype": "fp16",
+        "causal": True,
+    }
     found = stored_problem("forward", {**old, "layout": "bthd"})
     assert (found, found["HS_v"]) == (FORWARD.problem(), 64)
     assert stored_problem("copy", {"HS": 64}) == Problem("copy", (("HS", 64),))
@@ -39,7 +49,7 @@ def test_records_of_before_the_field_are_of_the_same_problems() -> None:
 
 
 def test_values_and_results_have_its_columns() -> None:
-    shape = {"B": 2, "NH": 4, "NH_kv": 2, "T": 3, "T_kv": 5, "HS": 24, "HS_v": 16}
+    shape: dict[str, Value] = {"B": 2, "NH": 4, "NH_kv": 2, "T": 3, "T_kv": 5, "HS": 24, "HS_v": 16}
     columns = {t.name: t.shape[-1] for t in BACKWARD.tensors(BACKWARD.problem(**shape)) if t.name != "lse"}
     assert {name for name, size in columns.items() if size == 16} == {"v", "out", "dout", "dv"}
     assert {name for name, size in columns.items() if size == 24} == {"q", "k", "dq", "dk"}
