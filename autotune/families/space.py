@@ -293,8 +293,11 @@ class Space:
                 f"{why}"
             )
 
-    def why_not(self, config: Config) -> str | None:
-        """Why a configuration is not valid, in one line; None when it is."""
+    def why_not(self, config: Config, *, called: bool = False) -> str | None:
+        """Why a configuration is not valid, in one line; None when it is.
+
+        `called`: of a kernel that exists, for which a search's own constraints (`search_only`) are no reason.
+        """
         for parameter in self.template.parameters:
             if parameter.name not in config:
                 return f"{parameter.name} has no value"
@@ -304,7 +307,7 @@ class Space:
         if unknown:
             return f"{unknown[0]} is no parameter of {self.template.name}"
         with self.template.named_errors():
-            return self._violated(config)
+            return self._violated(config, called=called)
 
     def mended(self, config: Config) -> dict[str, Value] | None:
         """The configuration if it is valid; else the same with one parameter at its default that makes it so, of those
@@ -322,11 +325,11 @@ class Space:
                 return changed
         return None
 
-    def _violated(self, config: Config) -> str | None:
+    def _violated(self, config: Config, *, called: bool) -> str | None:
         """The constraint or limit that a configuration of listed values does not keep."""
         namespace = self.namespace(config)
         for constraint in self.template.front.constraints:
-            if not constraint.expr(namespace):
+            if not (called and constraint.search_only) and not constraint.expr(namespace):
                 return f"{constraint.why} ({constraint.expr.text} fails for {format_config(config)})"
         try:
             return next((limit.why for limit in self._limits(namespace, grid=False) if not limit.holds), None)

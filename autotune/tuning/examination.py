@@ -127,7 +127,7 @@ class Examiner:
             self._task.op, self._task.problem, in_flight(self._task.op.name, candidate.config)
         ):
             fits = template.why_unsupported(problem, spec) is None
-            if fits and Space(template, problem, spec).why_not(candidate.config) is None:
+            if fits and Space(template, problem, spec).why_not(candidate.config, called=True) is None:
                 yield problem
 
     def _verify(self, candidate: Candidate, problem: Problem, place: int) -> str:
@@ -170,10 +170,12 @@ class Examiner:
 def in_flight(op: str, config: Mapping[str, Value]) -> Mapping[str, int]:
     """One more key, query or summand than all stages of a candidate's ring of tiles hold, by the name of the length.
 
-    By the names that families give their parameters; the queries of a forward pass are no stream. Of the rows and
-    columns of a product a tile and a part of another: there are paths for whole tiles alone.
+    By the names that families give their parameters; the queries of a forward pass are no stream. Split keys are as
+    many as give every split a tile. Of the rows and columns of a product a tile and a part of another: there are paths
+    for whole tiles alone.
     """
-    stages = max([1, *(value for name, value in config.items() if name.endswith("STAGES") and isinstance(value, int))])
+    rings = (value for name, value in config.items() if name.endswith("STAGES") or name == "SPLIT")
+    stages = max([1, *(value for value in rings if isinstance(value, int))])
     streams = {"T_kv": "BLOCK_N", "K": "BLOCK_K"} | ({"T": "BLOCK_M"} if op == "backward" else {})
     tiles = {length: config.get(name) for length, name in streams.items()}
     longer = {length: stages * tile + 1 for length, tile in tiles.items() if isinstance(tile, int)}

@@ -109,7 +109,7 @@ def options(job: Job) -> dict[str, Any]:
         "problem_size": lambda params: chosen(params).grid,
         "arguments": list(job.arguments),
         "tune_params": {NUMBER: list(range(len(kernels))), THREADS: sorted({k.threads for k in kernels})},
-        "restrictions": [f"{THREADS} == {[kernel.threads for kernel in kernels]}[{NUMBER}]"],
+        "restrictions": lambda params: chosen(params).threads == params[THREADS],
         "grid_div_x": [], "grid_div_y": [], "grid_div_z": [],
         "block_size_names": [THREADS],
         "smem_args": {"size": lambda params: chosen(params).smem},

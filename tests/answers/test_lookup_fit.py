@@ -22,7 +22,7 @@ def test_a_default_that_promises_most_is_the_one_answered(monkeypatch: pytest.Mo
         return sorted(by_promise(*asked), key=lambda e: e.known.ms is not None or e.known.listed)
 
     monkeypatch.setattr(lookup, "by_promise", unlisted_first)
-    found = autotune.best("backward", B=2, NH=10, T=4096, T_kv=77, causal=False, device="h200", db=tmp_path / "none.db")
+    found = autotune.best("backward", B=2, NH=12, T=4096, T_kv=77, causal=False, device="h200", db=tmp_path / "none.db")
     assert found.answer == "default"
     assert found.config == find_template("backward", found.candidate.template).defaults
     assert found.expected_ms is not None

@@ -85,7 +85,9 @@ def test_what_kernel_tuner_is_called_with(source: KernelSource, tmp_path: Path) 
     params = {theirs.NUMBER: 1, theirs.THREADS: 96}
     assert (given["kernel_source"](params), given["problem_size"](params)) == ("code", (5, 2, 1))
     assert given["smem_args"]["size"](params) == 1024
-    assert given["restrictions"] == [f"beside_threads == [{one.threads}, 96][beside_number]"]
+    assert given["restrictions"]({theirs.NUMBER: 0, theirs.THREADS: one.threads})
+    assert not given["restrictions"]({theirs.NUMBER: 0, theirs.THREADS: 96})
+    assert given["restrictions"]({theirs.NUMBER: 1, theirs.THREADS: 96})
     assert given["compiler_options"] == ["-O3", "-I", str(tmp_path)]
 
 

@@ -34,7 +34,7 @@ def searched(db: Path) -> Path:
 def test_best_as_json(db: Path, capsys: Capture) -> None:
     data = call(capsys, "best", "--op", "forward", "--device", "h200")
     assert (data["answer"], data["kind"], data["ms"], data["measurement_id"]) == ("exact", "measured", 0.015, 3)
-    assert data["problem"] == {"op": "forward", **FORWARD.fields}
+    assert data["problem"] == FORWARD.to_json()
     assert data["config"] == builtin_templates("forward")[0].defaults
     only = ["--template", FAMILY]  # others ship winners that promise more
     data = call(capsys, "best", "--op", "forward", "--T", "3000", "--device", "h200", *only)

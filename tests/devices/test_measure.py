@@ -29,7 +29,7 @@ WRONG = {
     "accumulating": "run again over other values: y: error",
     "blending": "run again over other values: y: error",
     "once": "run again over other values: y: error",
-    "twice": "after it was timed: y: error",
+    "twice": "run again over other values: y: error",
     "changes_input": "input x was changed",
     "writes_outside": "y: written outside the tensors it holds",
     "reads_outside": "y: 1 elements NaN or Inf, or not written; first at (0, 0, 0)",

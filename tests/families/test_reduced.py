@@ -13,6 +13,7 @@ from autotune.ops.registry import get_op
 from autotune.store import open_store
 from autotune.tuning.choose import choose_subject
 from autotune.tuning.events import silent
+from autotune.tuning.pins import pinned
 from autotune.tuning.search_options import Options
 from autotune.tuning.session import search_one
 
@@ -36,7 +37,7 @@ def test_nothing_else_is_changed() -> None:
 
 
 def test_a_search_without_a_gpu_finds_them_right(tmp_path: Path) -> None:
-    subject = choose_subject("backward", ["flash_wgmma"], None)
+    subject = pinned(choose_subject("backward", ["flash_wgmma"], None), {"HEADS_AT_ONCE": 4})
     problem = subject.problem({"B": 4, "NH": 12, "T": 256, "HS": 64, "dtype": "fp16", "causal": False})
     with open_store(tmp_path / "a.db") as store:
         result = search_one(subject, problem, CpuOpener(SPEC, 2), Options(trials=1), store, silent)

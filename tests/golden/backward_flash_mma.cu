@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic BLOCK_N=128 BLOCK_M=64 OWN_TILES=2 WARPS_D=1 SPLIT=columns CHUNK=32 SCHEDULE=together DQ_WARPS_M=2 STAGES=2 IN_REGISTERS=none MIN_BLOCKS=2 STMATRIX=False SWIZZLE=True REVERSE=True PEEL=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          b0523efd0eec1638
+// hash:          d4d689071be2f80a
 
 #include "common/attention/exact.cuh"
 #include "common/attention/fragment_sums.cuh"
@@ -72,7 +72,7 @@ constexpr float LARGEST_LSE = 16384.0f;  // in base 2: its rounding is a roundin
 
 using Tile = SharedTile<HS_TILE, true, 2, HS>;
 using ValueTile = SharedTile<HS_V_TILE, true, 2, HS_V>;
-constexpr int WIDTH = Tile::WIDTH;  // elements of a tensor's row that one access moves
+[[maybe_unused]] constexpr int WIDTH = Tile::WIDTH;  // elements of a tensor's row that one access moves
 using PairTile = SharedTile<BLOCK_M, true>;  // P or dS, transposed: keys by queries
 using FirstOwnRows = OwnRows<Tile, OWN_TILES, K_IN_REGISTERS>;   // a warp's of K, or of Q
 using SecondOwnRows = OwnRows<ValueTile, OWN_TILES, V_IN_REGISTERS>;  // of V, or of dO

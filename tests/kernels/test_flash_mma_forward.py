@@ -72,7 +72,7 @@ def test_supports() -> None:
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp32"), SPEC) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(HS=75, dtype="fp16"), SPEC) is None
     refused = FAMILY.why_unsupported(FORWARD.problem(HS=264, dtype="fp16"), SPEC)
-    assert refused == "it needs HS <= 256 (a warp's rows of O fill its registers)"
+    assert refused == "it needs max(HS, HS_v) <= 256 (a warp's rows of O fill its registers)"
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), gpu("t4")) is None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="bf16"), gpu("t4")) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), replace(gpu("t4"), arch="sm_70")) is not None

@@ -141,7 +141,7 @@ def test_values_that_do_not_apply_are_not_in_the_space() -> None:
     assert "there are heads that share a key head" in why_not({"PACK_HEADS": True})
     assert "keys are split only as far" in why_not({"SPLIT": 2}, B=8)
     assert why_not({"SPLIT": 2}, B=1) == "None"
-    assert "and whole tiles of them" in why_not({"SPLIT": 8}, B=1, NH=2, T_kv=300)
+    assert "every split has a tile of keys" in why_not({"SPLIT": 8}, B=1, NH=2, T_kv=300)
     assert "two parts of a tile take turns" in why_not({"OVERLAP": 64, "Q_IN_REGISTERS": False})
     assert "two parts of a tile take turns" in why_not({"OVERLAP": 32, "STAGES": 1})
     assert "warps share rows where O is wide" in why_not({"WARPS_D": 2})

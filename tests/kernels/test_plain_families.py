@@ -46,8 +46,8 @@ def test_every_head_size_up_to_512_has_a_family(op: str) -> None:
     with pytest.raises(NoFeasibleConfiguration) as refused:
         Families(builtin_templates(op)).default(get_op(op).problem(HS=520), SPEC)
     for reason in (
-        "unfused: it needs HS <= 512 (a thread's columns of a result fill its registers)",
-        "flash_wgmma: it needs HS <= 256 (a product of wgmma has at most 256 columns)",
+        "unfused: it needs max(HS, HS_v) <= 512 (a thread's columns of a result fill its registers)",
+        "flash_wgmma: it needs max(HS, HS_v) <= 256 (a product of wgmma has at most 256 columns)",
     ):
         assert reason in str(refused.value)
 
@@ -59,7 +59,8 @@ def test_odd_and_large_head_sizes_are_right(op: str, HS: int, cache: BuildCache)
     problem = get_op(op).problem(B=1, NH=2, NH_kv=1, T=37, T_kv=37, HS=HS, dtype="fp16", layout="packed")
     families = Families(builtin_templates(op))
     candidate = families.default(problem, SPEC)
-    assert candidate.template == ("flash_simt" if op == "forward" and HS > 256 else "unfused")
+    plain = "flash_simt" if op == "forward" else "unfused"
+    assert candidate.template == ("flash_mma" if op == "forward" and HS <= 256 else plain)
     found = verdict(families[candidate.template], problem, candidate.config, cache)
     assert (found.outcome, found.message) == (Outcome.OK, "")
 

@@ -24,6 +24,7 @@ _SEARCHED: dict[str, Value] = {
     "causal": True,
 }
 _CALLED: dict[str, Value] = {**_SEARCHED, "B": 1, "NH": 2, "NH_kv": 2, "T": 70, "T_kv": 70}
+_LARGER: dict[str, Value] = {**_SEARCHED, "B": 4, "NH": 12, "NH_kv": 12, "T": 200, "T_kv": 300}
 _LOOSE = tuple(
     (family, number)
     for family in FAMILIES
@@ -33,16 +34,21 @@ _LOOSE = tuple(
 
 
 def found_and_called(family: Template, number: int) -> tuple[Config, Problem]:
-    """A configuration of the searched problem that breaks this constraint alone on the one it is called with."""
+    """A configuration of a searched problem that breaks this constraint alone on the one it is called with: a smaller
+    one, or, where blocks would be too few, a larger one."""
     dtype = "fp32" if family.name.endswith("tf32x3") else "fp16"
-    searched, called = (get_op(family.op).problem(**{**fields, "dtype": dtype}) for fields in (_SEARCHED, _CALLED))
-    space, other, random = Space(family, searched, SPEC), Space(family, called, SPEC), np.random.default_rng(0)
-    for _ in range(4000):
-        config = space.sample(random)
-        namespace = other.namespace(config)
-        broken = [place for place, c in enumerate(family.front.constraints) if not c.expr(namespace)]
-        if broken == [number]:
-            return config, called
+    random = np.random.default_rng(0)
+    for pair in ((_SEARCHED, _CALLED), (_CALLED, _LARGER)):
+        searched, called = (get_op(family.op).problem(**{**fields, "dtype": dtype}) for fields in pair)
+        space, other = Space(family, searched, SPEC), Space(family, called, SPEC)
+        for _ in range(4000):
+            config = space.sample(random)
+            namespace = other.namespace(config)
+            broken = [place for place, c in enumerate(family.front.constraints) if not c.expr(namespace)]
+            if broken == [number]:
+                assert other.why_not(config) is not None
+                assert other.why_not(config, called=True) is None
+                return config, called
     raise AssertionError(f"{name_of(family)}: no configuration breaks this constraint alone")
 
 

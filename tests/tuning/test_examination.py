@@ -160,6 +160,21 @@ def test_second_problems_are_longer_than_a_ring_of_tiles(op: str) -> None:
     assert examination.in_flight(op, {"THREADS": 128}) == {}
 
 
+def test_second_problems_have_keys_for_every_split() -> None:
+    """A step of decoding, its keys split and heads packed, is examined like any other candidate."""
+    op, family = get_op("forward"), find_template("forward", "flash_mma")
+    problem = op.problem(B=16, NH=32, NH_kv=1, T=1, T_kv=4096, HS=256, dtype="bf16", causal=False)
+    values = {"BLOCK_M": 16, "WARPS": 1, "BLOCK_N": 16, "STAGES": 3, "MIN_BLOCKS": 3, "Q_IN_REGISTERS": False}
+    config = {**family.defaults, **values, "SPLIT": 16, "PACK_HEADS": True, "HEADS_AT_ONCE": 8}
+    assert Space(family, problem, SPEC).why_not(config) is None
+    others = [
+        other for other in second_problems(op, problem, examination.in_flight("forward", config))
+        if Space(family, other, SPEC).why_not(config, called=True) is None
+    ]  # fmt: skip
+    assert [(other["T"], other["T_kv"], other["NH_kv"]) for other in others[:2]] == [(131, 257, 2), (257, 257, 2)]
+    assert not any(Space(family, other, SPEC).why_not(config) is None for other in others[:2])
+
+
 def test_equal_lengths_stay_equal_when_they_are_raised() -> None:
     op = get_op("backward")
     first, *_ = second_problems(op, op.problem(layout="packed"), {"T": 200, "T_kv": 300})
