@@ -112,15 +112,15 @@ def kernel_for(op: str, causal: bool, q: Any, k: Any, v: Any) -> Kernel:
     if found is None:
         (B, NH, T, HS), (_, NH_kv, T_kv, _) = q.shape, k.shape
         found = _KERNELS[key] = kernel(
-            op, device=device_name(q.device), B=B, NH=NH, NH_kv=NH_kv, T=T, T_kv=T_kv, HS=HS, HS_v=v.shape[3],
-            dtype=NAMES[q.dtype], causal=causal,
+            op, device=device_name(q.device.type, q.device.index or 0), B=B, NH=NH, NH_kv=NH_kv, T=T, T_kv=T_kv,
+            HS=HS, HS_v=v.shape[3], dtype=NAMES[q.dtype], causal=causal,
         )  # fmt: skip
     return found
 
 
-def device_name(device: Any) -> str:
+def device_name(kind: str, index: int) -> str:
     """Ours for PyTorch's device."""
-    return str(DeviceName("cpu" if device.type == "cpu" else "cuda", index=device.index or 0))
+    return str(DeviceName("cpu" if kind == "cpu" else "cuda", index=index))
 
 
 @cache

@@ -157,7 +157,7 @@ def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
     sizes = head_size(query), head_size(value)
-    reason: str | None = _why_infeasible(kernels.device_name(device), kernels.NAMES[dtype], *sizes, gradients)
+    reason: str | None = _why_infeasible(kind, device.index or 0, kernels.NAMES[dtype], *sizes, gradients)
     return reason
 
 
@@ -192,9 +192,9 @@ def say_once(reason: str) -> None:
             logger.warning("PyTorch's attention is used, not a tuned kernel: %s (said once)", reason)
 
 
-def _ask(device: str, dtype: str, HS: int, HS_v: int, gradients: bool) -> str | None:
+def _ask(kind: str, index: int, dtype: str, HS: int, HS_v: int, gradients: bool) -> str | None:
     """Asked while a graph is made, not traced into it."""
-    return kernels.why_infeasible(device, dtype, HS, HS_v, gradients)
+    return kernels.why_infeasible(kernels.device_name(kind, index), dtype, HS, HS_v, gradients)
 
 
 _why_infeasible: Any = torch.compiler.assume_constant_result(_ask)
