@@ -5,6 +5,7 @@ along, or that never ends, it has what was done until then.
 """
 
 import importlib
+import os
 import pickle
 import subprocess
 import sys
@@ -126,6 +127,7 @@ def main() -> None:
     """Tune what the job says."""
     job: Job = pickle.loads(Path(sys.argv[1]).read_bytes())
     kernel_tuner = importlib.import_module("kernel_tuner")
+    os.chdir(Path(sys.argv[2]).parent)  # it writes sources where it works, and a killed process leaves them there
     kernel_tuner.tune_kernel(**options(job), cache=sys.argv[2])
 
 
