@@ -21,12 +21,12 @@ NAMES = {getattr(torch, DTYPES[name].array_name): name for name in OPERAND_DTYPE
 _KERNELS: dict[tuple[Any, ...], Kernel] = {}
 
 _READY: dict[tuple[Any, ...], TorchCall] = {}
-"""By what `_kind` says of the inputs of either pass: such a call costs one look-up."""
+"""By what `kind_of` says of the inputs of either pass: such a call costs one look-up."""
 
 
 def ready(q: Any, k: Any, v: Any, causal: bool, scale: float) -> TorchCall | None:
     """What `forward` has kept of an earlier call with tensors like these."""
-    return _READY.get(_kind(causal, scale, q, k, v))
+    return _READY.get(kind_of(causal, scale, q, k, v))
 
 
 def forward(q: Any, k: Any, v: Any, causal: bool, scale: float, call: TorchCall | None = None) -> tuple[Any, Any]:
@@ -64,7 +64,7 @@ def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool
     Raises:
         AutotuneError: as `forward`.
     """
-    known = _READY.get(_kind(causal, scale, q, k, v, out, lse, dout))
+    known = _READY.get(kind_of(causal, scale, q, k, v, out, lse, dout))
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     if known is not None and _queued(known, q, k, v, out, lse, dout, dq, dk, dv):
         return dq, dk, dv
@@ -137,7 +137,7 @@ def why_infeasible(device: str, dtype: str, HS: int, HS_v: int, gradients: bool)
     return None
 
 
-def _kind(causal: bool, scale: float, *tensors: Any) -> tuple[Any, ...]:
+def kind_of(causal: bool, scale: float | None, *tensors: Any) -> tuple[Any, ...]:
     """All that a call depends on but addresses, which are asked every time."""
     kind = [causal, scale]
     for tensor in tensors:
@@ -155,7 +155,7 @@ def _queued(known: TorchCall, *tensors: Any) -> bool:
 
 
 def _run(op: str, causal: bool, scale: float, given: dict[str, Any], made: dict[str, Any]) -> None:
-    kind = _kind(causal, scale, *given.values())
+    kind = kind_of(causal, scale, *given.values())
     apart = [name for name, tensor in given.items() if name != "lse" and tensor.stride(3) != 1]
     given |= {name: given[name].contiguous() for name in apart}
     called = kernel_for(op, causal, given["q"], given["k"], given["v"])

@@ -45,14 +45,12 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return _Transformed.apply(q, k, v, causal, scale)[0]
         return _forward_op(q, k, v, causal, scale)[0]
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _Attention.apply(q, k, v, causal, scale, None)
-    return kernels.forward(q, k, v, causal, scale)[0]
+    return plain_attention(q, k, v, causal, scale, None)
 
 
-def attention_again(q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:
-    """`attention` in eager mode of plain tensors like those for which `torch_kernels.ready` gave `call`."""
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+def plain_attention(q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:
+    """`attention` in eager mode of tensors that `is_plain` says are; `call`: of `torch_kernels.ready`, where known."""
+    if wants_gradients(q, k, v):
         return _Attention.apply(q, k, v, causal, scale, call)
     return kernels.forward(q, k, v, causal, scale, call)[0]
 
@@ -61,6 +59,11 @@ def head_size(tensor: Any) -> int:
     """The last extent; in a graph of unknown lengths this one is fixed, as kernels are made for it."""
     HS: int = tensor.shape[-1]
     return len(range(HS)) if torch.compiler.is_compiling() else HS
+
+
+def wants_gradients(q: Any, k: Any, v: Any) -> Any:
+    """Whether autograd records what is done with these tensors."""
+    return torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
 
 
 def is_plain(*tensors: Any) -> bool:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from autotune.answers.calls import TorchCall
 from autotune.answers.kernel import remember
 from autotune.integrations import torch_kernels as kernels
-from autotune.integrations.torch_ops import attention, attention_again, head_size, is_plain
+from autotune.integrations.torch_ops import attention, head_size, is_plain, plain_attention, wants_gradients
 
 logger = logging.getLogger("autotune.torch")
 
@@ -47,7 +47,7 @@ def scaled_dot_product_attention(
         kind = _kind(query, key, value, is_causal, scale, enable_gqa)
         known = _KNOWN.get(kind)
         if known is not None:
-            return attention_again(query, key, value, *known)
+            return plain_attention(query, key, value, *known)
     lower_right = False
     if attn_mask is not None and not is_causal:
         alignment = _alignment(attn_mask, query, key)
@@ -77,14 +77,10 @@ def _kind(query: Any, key: Any, value: Any, is_causal: bool, scale: float | None
     """All that decides what is computed and how, but for addresses; None where more is to be asked."""
     if not is_plain(query, key, value) or query.is_nested or key.is_nested or value.is_nested:
         return None
-    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    gradients = wants_gradients(query, key, value)
     if torch._C._is_any_autocast_enabled() or (gradients and torch.are_deterministic_algorithms_enabled()):
         return None
-    return (
-        is_causal, scale, enable_gqa, gradients, query.shape, query.stride(), query.dtype, query.get_device(),
-        key.shape, key.stride(), key.dtype, key.get_device(), value.shape, value.stride(), value.dtype,
-        value.get_device(),
-    )  # fmt: skip
+    return (enable_gqa, gradients, *kernels.kind_of(is_causal, scale, query, key, value))
 
 
 def _aligned(q: Any, k: Any, v: Any, causal: bool, lower_right: bool, scale: float | None) -> Any:
@@ -118,7 +114,7 @@ def _why_not_tensors(query: Any, key: Any, value: Any, enable_gqa: bool) -> str 
     """In eager mode asked once a kind: many questions cost what a launch does."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(query.device.type):
         return _why_not_shapes(query, key, value, enable_gqa) or _why_not_elements(query, key, value)
-    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    gradients = wants_gradients(query, key, value)
     kind = (
         query.shape, key.shape, value.shape, query.dtype, key.dtype, value.dtype, query.device, key.device,
         value.device, enable_gqa, gradients, gradients and torch.are_deterministic_algorithms_enabled(),
@@ -153,7 +149,7 @@ def _why_not_elements(query: Any, key: Any, value: Any) -> str | None:
         return f"element types are {', '.join(dict.fromkeys(map(str, dtypes)))}"
     if query.numel() == 0 or key.numel() == 0 or value.numel() == 0:
         return "a tensor is empty"
-    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    gradients = wants_gradients(query, key, value)
     if gradients and torch.are_deterministic_algorithms_enabled():
         return "deterministic algorithms are asked for, and gradients may be added up in an order left to chance"
     sizes = head_size(query), head_size(value)
