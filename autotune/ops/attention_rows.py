@@ -3,21 +3,15 @@
 Roundings are taken as independent, so those of a sum add up like a random walk: the root of the sum of their squares.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.dtypes import epsilon
-from autotune.ops.attention_reference import (
-    Arrays,
-    heads,
-    heads_apart,
-    heads_together,
-    masked_scores,
-    row_blocks,
-    shares_keys,
-)
+from autotune.ops.attention_blocks import Block, Mask, blocks, in_order
+from autotune.ops.attention_reference import Arrays, heads_apart, heads_together, masked_scores, shares_keys
 from autotune.ops.row_bounds import RowScale
 
 _ROUNDINGS = 8 * epsilon("fp32")
@@ -35,21 +29,24 @@ def forward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict
     if shares_keys(inputs, causal):
         return _apart(forward_rows(heads_together(inputs), causal, scale, dtype), inputs)
     q, k, v = (_finite(inputs[name]) for name in ("q", "k", "v"))
-    tiny = _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
+    lengths, largest = _lengths(k), np.abs(v).max(axis=-1, initial=0.0)
     size, noise, lse_noise = (np.zeros(q.shape[:3]) for _ in range(3))
-    for b, h, kv in heads(q, k):
-        lengths, largest, squares = _lengths(k[b, kv]), np.abs(v[b, kv]).max(axis=1), np.square(v[b, kv])
-        for rows, seen in row_blocks(q.shape[2], k.shape[2], causal):
-            if not seen:
-                continue
-            scores = masked_scores(q[b, h, rows] @ k[b, kv, :seen].T, scale, causal, rows, q.shape[2], k.shape[2])
-            lse, p = _softmax(scores)
-            each = _ROUNDINGS * scale * _lengths(q[b, h, rows])
-            size[b, h, rows] = _walk(p + tiny, largest[:seen])
-            spread = np.clip(p @ squares[:seen] - np.square(p @ v[b, kv, :seen]), 0.0, None).max(axis=1)
-            score_noise = each * np.sqrt(p @ np.square(lengths[:seen])) + epsilon("fp32") * np.abs(lse)
-            noise[b, h, rows] = score_noise * np.sqrt(spread)
-            lse_noise[b, h, rows] = score_noise + _ROUNDINGS
+
+    def work(block: Block) -> None:
+        if not block.seen:
+            return
+        here, keys = (block.b, block.h, block.rows), (block.b, block.kv, slice(0, block.seen))
+        lse, p = _softmax(masked_scores(q[here] @ k[keys].T, scale, block.hidden(keys[2])))
+        each = _ROUNDINGS * scale * _lengths(q[here])
+        spread = np.clip(p @ np.square(v[keys]) - np.square(p @ v[keys]), 0.0, None).max(axis=1)
+        score_noise = each * np.sqrt(p @ np.square(lengths[keys])) + epsilon("fp32") * np.abs(lse)
+        noise[here] = score_noise * np.sqrt(spread)
+        lse_noise[here] = score_noise + _ROUNDINGS
+        p += p.dtype.type(_tiny(dtype))
+        size[here] = _LIKELY * np.sqrt(np.square(p, out=p) @ np.square(largest[keys]))
+
+    for _ in in_order(work, blocks(q, k, causal, whole_rows=True)):
+        pass
     return {"out": RowScale(size, noise), "lse": RowScale(np.zeros_like(size), lse_noise)}
 
 
@@ -58,33 +55,98 @@ def backward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dic
     if shares_keys(inputs, causal):
         return _apart(backward_rows(heads_together(inputs), causal, scale, dtype), inputs)
     q, k, v, dout, out = (_finite(inputs[name]) for name in ("q", "k", "v", "dout", "out"))
-    tiny = _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
     squared = {n: (np.zeros(a.shape[:3]), np.zeros(a.shape[:3])) for n, a in (("dq", q), ("dk", k), ("dv", v))}
-    for b, h, kv in heads(q, k):
-        for rows, seen in row_blocks(q.shape[2], k.shape[2], causal):
-            queries, keys, values = q[b, h, rows], k[b, kv, :seen], v[b, kv, :seen]
-            lse = inputs["lse"][b, h, rows].astype(np.float32)
-            scores = masked_scores(queries @ keys.T, scale, causal, rows, q.shape[2], k.shape[2])
-            with np.errstate(invalid="ignore", over="ignore"):
-                p = np.nan_to_num(np.exp(scores - lse[:, None]), nan=0.0, posinf=0.0)
-            p[~np.isfinite(lse)] = 0
-            ds = p * (dout[b, h, rows] @ values.T - (dout[b, h, rows] * out[b, h, rows]).sum(axis=1)[:, None])
-            sizes = _lengths(dout[b, h, rows])
-            score_noise = _ROUNDINGS * scale * np.outer(_lengths(queries), _lengths(keys))
-            score_noise += epsilon("fp32") * np.abs(np.nan_to_num(lse, posinf=0.0, neginf=0.0))[:, None]
-            dp_noise = _ROUNDINGS * (np.outer(sizes, _lengths(values)) + (sizes * _lengths(out[b, h, rows]))[:, None])
-            ds_noise = np.abs(ds) * score_noise + p * dp_noise
-            visible = np.isfinite(scores)
-            for name, at, weights, noise, vectors in (
-                ("dv", (b, kv, slice(0, seen)), p.T, (p * score_noise).T, dout[b, h, rows]),
-                ("dk", (b, kv, slice(0, seen)), scale * ds.T, scale * ds_noise.T, queries),
-                ("dq", (b, h, rows), scale * ds, scale * ds_noise, keys),
-            ):
-                seen_by = visible if name == "dq" else visible.T
-                largest = np.abs(vectors).max(axis=1, initial=0.0)
-                squared[name][0][at] += _walk(np.abs(weights) + tiny * seen_by, largest) ** 2
-                squared[name][1][at] += _walk(noise, largest) ** 2
-    return {name: RowScale(np.sqrt(size), np.sqrt(noise)) for name, (size, noise) in squared.items()}
+
+    def work(block: Block) -> Matrix:
+        """dQ's squares, in place; what the rows add to those of dK and dV: sizes and noises, (2, 2, seen)."""
+        here = (block.b, block.h, block.rows)
+        rows = _Rows.of(q[here], dout[here], out[here], inputs["lse"][here].astype(np.float32), scale)
+        by_key = np.zeros((2, 2, block.seen))
+        for tile in block.tiles:
+            keys, values = k[block.b, block.kv, tile], v[block.b, block.kv, tile]
+            p, p_noise, ds, ds_noise = rows.weights(keys, values, block.hidden(tile), _tiny(dtype))
+            of_keys = np.square(np.abs(keys).max(axis=1, initial=0.0))
+            squared["dq"][0][here] += ds @ of_keys
+            squared["dq"][1][here] += ds_noise @ of_keys
+            by_key[0, 0, tile], by_key[0, 1, tile] = rows.of_queries @ ds, rows.of_queries @ ds_noise
+            by_key[1, 0, tile], by_key[1, 1, tile] = rows.of_gradients @ p, rows.of_gradients @ p_noise
+        return by_key
+
+    parts = blocks(q, k, causal, whole_rows=False)
+    for block, by_key in zip(parts, in_order(work, parts), strict=True):
+        for name, sums in zip(("dk", "dv"), by_key, strict=True):
+            for total, of_rows in zip(squared[name], sums, strict=True):
+                total[block.b, block.kv, : block.seen] += of_rows
+    return {
+        name: RowScale(_LIKELY * np.sqrt(size), _LIKELY * np.sqrt(noise)) for name, (size, noise) in squared.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some query rows of one head: what their shares of the sums are made of. Squares are of rows' largest elements."""
+
+    queries: Matrix
+    dout: Matrix
+    lse: Matrix
+    delta: Matrix
+    scale: float
+    score_noise: Matrix
+    lse_noise: Matrix
+    dp_noise: Matrix
+    delta_noise: Matrix
+    of_queries: Matrix
+    of_gradients: Matrix
+
+    @classmethod
+    def of(cls, queries: Matrix, dout: Matrix, out: Matrix, lse: Matrix, scale: float) -> "_Rows":
+        """Queries (rows, HS), gradients and results (rows, HS_v), log-sum-exps (rows)."""
+        sizes = _lengths(dout)
+        return cls(
+            queries,
+            dout,
+            lse,
+            delta=(dout * out).sum(axis=1),
+            scale=scale,
+            score_noise=_ROUNDINGS * scale * _lengths(queries),
+            lse_noise=epsilon("fp32") * np.abs(np.nan_to_num(lse, posinf=0.0, neginf=0.0)),
+            dp_noise=_ROUNDINGS * sizes,
+            delta_noise=_ROUNDINGS * sizes * _lengths(out),
+            of_queries=np.square(np.abs(queries).max(axis=1, initial=0.0)),
+            of_gradients=np.square(np.abs(dout).max(axis=1, initial=0.0)),
+        )
+
+    def weights(
+        self, keys: Matrix, values: Matrix, hidden: Mask | None, tiny: float
+    ) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """Squares of P, of its noise, of scale·dS and of its noise, each (rows, keys)."""
+        scores = masked_scores(self.queries @ keys.T, self.scale, hidden)
+        visible = np.isfinite(scores) if tiny else None
+        scores -= self.lse[:, None]
+        with np.errstate(invalid="ignore", over="ignore"):
+            p = np.exp(scores, out=scores)
+        p[~np.isfinite(p)] = 0
+        p[~np.isfinite(self.lse)] = 0
+        ds = self.dout @ values.T
+        ds -= self.delta[:, None]
+        ds *= p
+        np.abs(ds, out=ds)
+        noise = np.multiply.outer(self.score_noise, _lengths(keys))
+        noise += self.lse_noise[:, None]
+        ds_noise = np.multiply.outer(self.dp_noise, _lengths(values))
+        ds_noise += self.delta_noise[:, None]
+        ds_noise *= p
+        ds_noise += ds * noise
+        noise *= p
+        ds *= ds.dtype.type(self.scale)
+        ds_noise *= ds.dtype.type(self.scale)
+        if visible is not None:
+            least = visible * p.dtype.type(tiny)
+            p += least
+            ds += least
+        for array in (p, noise, ds, ds_noise):
+            np.square(array, out=array)
+        return p, noise, ds, ds_noise
 
 
 def _apart(found: dict[str, RowScale], inputs: Arrays) -> dict[str, RowScale]:
@@ -93,23 +155,25 @@ def _apart(found: dict[str, RowScale], inputs: Arrays) -> dict[str, RowScale]:
     return {name: RowScale(sizes[name], noises[name]) for name in found}
 
 
-def _walk(weights: Matrix, largest: Matrix) -> Matrix:
-    walked: Matrix = _LIKELY * np.sqrt(np.square(weights) @ np.square(largest))
-    return walked
+def _tiny(dtype: str) -> float:
+    """What a step of subnormal numbers is as if it were a weight's rounding."""
+    return _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
 
 
 def _softmax(scores: Matrix) -> tuple[Matrix, Matrix]:
-    """Log-sum-exps and P; rows of -inf alone give 0."""
+    """Log-sum-exps and P; rows of -inf alone give 0. `scores` is overwritten."""
     peak = scores.max(axis=1, keepdims=True)
     peak[~np.isfinite(peak)] = 0
-    p = np.exp(scores - peak)
+    scores -= peak
+    p = np.exp(scores, out=scores)
     total = p.sum(axis=1, keepdims=True)
     safe = np.where(total == 0, 1, total)
-    return (peak + np.log(safe))[:, 0], p / safe
+    p /= safe
+    return (peak + np.log(safe))[:, 0], p
 
 
 def _lengths(rows: Matrix) -> Matrix:
-    lengths: Matrix = np.linalg.norm(rows, axis=1)
+    lengths: Matrix = np.linalg.norm(rows, axis=-1)
     return lengths
 
 
