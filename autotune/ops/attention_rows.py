@@ -122,8 +122,8 @@ class _Rows:
         """Squares of P, of its noise, of scale·dS and of its noise, each (rows, keys)."""
         scores = masked_scores(self.queries @ keys.T, self.scale, hidden)
         visible = np.isfinite(scores) if tiny else None
-        scores -= self.lse[:, None]
         with np.errstate(invalid="ignore", over="ignore"):
+            scores -= self.lse[:, None]
             p = np.exp(scores, out=scores)
         p[~np.isfinite(p)] = 0
         p[~np.isfinite(self.lse)] = 0
