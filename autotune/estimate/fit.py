@@ -11,9 +11,10 @@ measured, and what its launches are there and here. With
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
 
-the compute part is the known one times work / (balance · hiding) here over the same there, and no time is less than the
-bytes take. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of
-a family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
+the compute part is the known one times work / (balance · hiding) here over the same there, and no time is less than
+the bytes take, or the work at the GPU's peak: where bytes bound the known time, it says little of how fast work is
+done. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of a
+family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
 away, of another mask or dtype, or was never timed, counts as slower by some percent: of two that promise as much, the
 nearer is likelier to keep it. A start that its family lists for such problems without a time counts for more than a
 default.
@@ -128,8 +129,9 @@ def by_promise(
     medians: dict[str, float | None] = {}
     for known, here in untimed:
         template = templates[known.candidate.template]
-        peak = (spec.tensor_tflops if template.front.tensor_cores else spec.fp32_tflops) * 1e9
-        slowest = min(_UNKNOWN_SHARE * peak, *(rate for of_one in rates.values() for _, rate in of_one), math.inf)
+        slowest = min(
+            _UNKNOWN_SHARE * _peak(template, spec), *(rate for of_one in rates.values() for _, rate in of_one), math.inf
+        )
         if template.name not in medians:
             nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
             medians[template.name] = median(rate for _, rate in nearest) if nearest else None
@@ -175,14 +177,20 @@ def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
     return None
 
 
+def _peak(template: Template, spec: DeviceSpec) -> float:
+    """Operations a millisecond of the units that a family multiplies with."""
+    return (spec.tensor_tflops if template.front.tensor_cores else spec.fp32_tflops) * 1e9
+
+
 @dataclass(frozen=True)
 class _Work:
     """What a plan has to do. `cost`: operations that would take as long if every SM were as busy as can be; `nbytes`:
-    bytes that would take as long at the whole bandwidth."""
+    bytes that would take as long at the whole bandwidth; `least_ms`: the operations at the peak, latency all hidden."""
 
     cost: float
     nbytes: float
     overhead_ms: float
+    least_ms: float
 
     def memory_ms(self, spec: DeviceSpec) -> float:
         """The time that the bytes take."""
@@ -190,7 +198,7 @@ class _Work:
 
     def ms(self, rate: float, spec: DeviceSpec) -> float:
         """The time at a rate (cost a millisecond), and at the GPU's bandwidth."""
-        compute, memory = self.cost / rate, self.memory_ms(spec)
+        compute, memory = max(self.cost / rate, self.least_ms), self.memory_ms(spec)
         return self.overhead_ms + max(compute, memory) + _UNHIDDEN * min(compute, memory)
 
 
@@ -212,7 +220,7 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
         load = _load(plan, names.get("WORKS"), spec)
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
-        known = _Work(flops / load.busy, nbytes, overhead)
+        known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
         if len(_WORKS) >= _MOST_WORKS:
             _WORKS.clear()
         _WORKS[key] = known
@@ -221,10 +229,16 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
 
 @dataclass(frozen=True)
 class _Load:
-    """Shares (0 to 1) of the SMs' time and of the bandwidth that the heaviest launch uses."""
+    """Shares (0 to 1) of the SMs' time and of the bandwidth that the heaviest launch uses; `balance`: of SMs' time what
+    is left by those that have ended, `hiding`: of that what does not wait."""
 
-    busy: float
+    balance: float
+    hiding: float
     reach: float
+
+    @property
+    def busy(self) -> float:
+        return self.balance * self.hiding
 
 
 def _load(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> _Load:
@@ -240,7 +254,8 @@ def _load(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> _Load:
     warps = at_once * math.ceil(launch.threads / spec.warp_size)
     waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
     return _Load(
-        busy=pieces / (an_sm * spec.sm_count) * warps / (warps + _HALF_HIDDEN_WARPS),
+        balance=pieces / (an_sm * spec.sm_count),
+        hiding=warps / (warps + _HALF_HIDDEN_WARPS),
         reach=min(1.0, waiting / _WAITING_BYTES),
     )
 

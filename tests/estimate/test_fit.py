@@ -61,6 +61,26 @@ def test_times_of_winners_are_foretold_from_other_problems() -> None:
     assert all(0.5 < ratio < 1.5 for ratio in ratios), ratios
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"B": 1, "NH": 24, "T": 4608, "HS": 128, "dtype": "bf16", "causal": False},
+        {"B": 2, "NH": 32, "T": 8192, "HS": 128, "dtype": "fp16", "causal": True},
+        {"B": 8, "NH": 16, "T": 2048, "HS": 64, "dtype": "fp16", "causal": False},
+    ],
+    ids=str,
+)
+def test_nothing_is_promised_beyond_the_peak(fields: dict[str, Any]) -> None:
+    """A step of decoding is bound by its bytes: its padded operations over its time are no rate of a prompt's."""
+    problem = FORWARD.problem(**fields)
+    decoding = FORWARD.problem(B=16, NH=32, NH_kv=8, T=1, T_kv=4096, HS=fields["HS"], dtype="bf16", causal=False)
+    family = TEMPLATES["forward"]["flash_wgmma"]
+    config = {"BLOCK_M": 64, "BLOCK_N": 64, "STAGES": 2, "HEADS_AT_ONCE": 2}
+    candidate = Space(family, problem, SPEC).candidate({**family.defaults, **config})
+    found = by_promise([Known(candidate, decoding, 0.0765)], TEMPLATES["forward"], problem, SPEC)
+    assert all(one.likely_ms > FORWARD.flops(problem) / (SPEC.tensor_tflops * 1e9) for one in found)
+
+
 def heaviest(expected: Expected, problem: Problem) -> tuple[int, int]:
     """Blocks of the launch that has the products, and how many an SM has room for."""
     template = TEMPLATES[problem.op][expected.known.candidate.template]
