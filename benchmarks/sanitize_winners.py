@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from autotune.answers.best import Best
 from autotune.answers.export_text import export_text
 from autotune.compilers.toolchain import find_nvcc
+from autotune.core.errors import AutotuneError
 from autotune.core.problem import Problem
 from autotune.families.template import find_template
 from autotune.gpus.present import gpu_count
@@ -54,6 +56,8 @@ _SANITIZER = (
     "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
 )
 _FINDINGS_EXIT = 42
+_KEYS = (0, 1041, 4113)
+_KEY_HEADS = (1, 3, 5, 9, 17, 2, 4, 8, 16, 32)
 _RUN_LIMIT_S = 100.0
 
 
@@ -87,10 +91,17 @@ def subjects(lines: Iterable[Line]) -> list[Subject]:
 def small_problem(line: Line) -> Problem:
     """B=2, twice as many query heads as key heads, and two largest tiles and a bit in either length.
 
-    As few key heads as the configuration is valid with: blocks that follow one another by groups of heads want more.
+    As few key heads as the configuration is valid with: blocks that follow one another by groups of heads want more,
+    and whole groups. More keys where they are split more often than that; few queries, and as many heads a key head as
+    the winner's problem has, where heads are packed.
     """
     T = 2 * largest_tile(line.candidate.config) + 17
-    problems = [line.problem.replace(B=2, NH=2 * heads, NH_kv=heads, T=T, T_kv=T) for heads in (1, 3, 5, 9, 17)]
+    group = line.problem.integer("NH") // line.problem.integer("NH_kv")
+    queries = ((T, 2), (min(T, line.problem.integer("T")), group))
+    problems = [
+        line.problem.replace(B=2, NH=share * heads, NH_kv=heads, T=rows, T_kv=max(T, keys))
+        for (rows, share), keys, heads in product(queries, _KEYS, _KEY_HEADS)
+    ]
     return next((problem for problem in problems if is_valid(replace(line, problem=problem))), problems[0])
 
 
@@ -179,7 +190,7 @@ def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -
             return build(subject, folder / str(number))
         except subprocess.CalledProcessError as error:
             subject.verdicts[CHECK] = f"nvcc: {str(error.stderr).strip()[:300]}"
-        except ValueError as error:
+        except (ValueError, AutotuneError) as error:
             subject.verdicts[CHECK] = str(error)
         return None
 

@@ -98,3 +98,12 @@ def test_a_tool_that_is_not_there_or_does_not_end(tmp_path: Path) -> None:
     assert run(tmp_path / "program", "memcheck", str(tool)).startswith("status 1")
     missing = str(tmp_path / "none")
     assert run(tmp_path / "program", "memcheck", missing) == f"cannot run {missing}: No such file or directory"
+
+
+def test_steps_of_decoding_have_a_small_problem() -> None:
+    """Splits that want many keys, packed heads, blocks that follow one another by whole groups of heads."""
+    found = subjects(line for line in shipped_winners() if line.problem["T"] == 1)
+    assert len(found) > 5
+    for subject in found:
+        template = find_template(subject.problem.op, subject.line.candidate.template)
+        assert Space(template, subject.problem, gpu("h200")).why_not(subject.line.candidate.config) is None

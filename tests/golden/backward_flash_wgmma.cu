@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          42d8f8153bf35ece
+// hash:          86a73a91aa7eb1a0
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -390,7 +390,7 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
     }
 }
 
-/// Rounds dQ, 16 rows by 32 columns a warp, and computes again what came out not finite.
+/// Rounds dQ, 16 rows by up to 64 columns a warp, and computes again what came out not finite.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS, 2)
 finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, View<element, 4> out, View<element, 4> dout,
                  const float* __restrict__ lse, View<element, 4> dq, View<element, 4> dk, View<element, 4> dv,
@@ -404,14 +404,18 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
     const int warp = threadIdx.x / 32;
     const int number = blockIdx.x * WARPS + warp;
     const RowPlace keys = sixteen_rows(number, NH_kv, T_kv);
-    if (keys.b < B) mend_marked_keys(exact, dk, dv, keys);
-    constexpr int COLUMN_TILES = TILE_COLS / 32;
-    const RowPlace tiles = first_row_of_block<WARPS>(NH, rows / 16 * COLUMN_TILES);  // tiles, in place of rows
-    const RowPlace first = {tiles.b, tiles.h, (tiles.t + warp) / COLUMN_TILES * 16};
-    const int col = (tiles.t + warp) % COLUMN_TILES * 32, row = first.t % BLOCK_M;
-    if (first.b >= B || first.t >= T || col >= HS) return;
-    const long long tile = (RowPlace{first.b, first.h, first.t - row}.number(NH, rows)) / BLOCK_M;
-    round_sums<Sums>(dq_sums + tile * Sums::TILE, row, dq, exact, first, col);
+    KeyMarks<element> marks;
+    if (keys.b < B) marks.load(dk, dv, keys);
+    constexpr int ROUND_COLS = 64, PARTS = TILE_COLS / ROUND_COLS;
+    const RowPlace parts = first_row_of_block<WARPS>(NH, rows / 16 * PARTS);  // parts of a row, in place of rows
+    const RowPlace first = {parts.b, parts.h, (parts.t + warp) / PARTS * 16};
+    const int col = (parts.t + warp) % PARTS * ROUND_COLS, row = first.t % BLOCK_M;
+    if (first.b < B && first.t < T && col < HS) {
+        const long long tile = (RowPlace{first.b, first.h, first.t - row}.number(NH, rows)) / BLOCK_M;
+        round_sums<Sums, ROUND_COLS / 32>(dq_sums + tile * Sums::TILE, row, dq, exact, first, col);
+    }
+    __syncwarp();  // all have looked for marks
+    if (marks.any()) mend_keys(exact, dk, dv, keys);
 }
 
 // buffer q: 3145728 fp16, input
@@ -428,4 +432,4 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
 // buffer dq_sums: 3145728 fp32, workspace
 // launch row_delta grid=(1536, 1, 1) block=(256, 1, 1) smem=0 (out, dout, lse, origins, deltas, dq_sums, NH, T, T_kv, ROWS, scale)
 // launch key_gradients grid=(384, 1, 1) block=(384, 1, 1) smem=116416 (q, k, v, dout, dk, dv, origins, deltas, dq_sums, NH, NH_kv, T, T_kv, scale, KEY_HEADS, KEY_BLOCKS, ceil_div(1099511627776, KEY_BLOCKS if HEADS_AT_ONCE else KEY_HEADS))
-// launch finish_gradients grid=(768, 1, 1) block=(256, 1, 1) smem=0 (q, k, v, out, dout, lse, dq, dk, dv, dq_sums, B, NH, NH_kv, T, T_kv, ROWS, scale)
+// launch finish_gradients grid=(384, 1, 1) block=(256, 1, 1) smem=0 (q, k, v, out, dout, lse, dq, dk, dv, dq_sums, B, NH, NH_kv, T, T_kv, ROWS, scale)

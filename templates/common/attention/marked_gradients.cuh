@@ -34,14 +34,27 @@ __device__ __forceinline__ RowPlace sixteen_rows(int number, int heads, int rows
     return {matrix / heads, matrix % heads, (number - matrix * strips) * 16};
 }
 
-/// Computes sixteen rows of dK and dV again, from `first` on, if one of the two is marked. For a warp, as the next.
+/// What stands where sixteen rows of dK and of dV, from `first` on, have their marks. As it was loaded: looked at where it is
+/// wanted, it is waited for there.
+template <class T>
+struct KeyMarks {
+    T of_dk = from_float<T>(0.0f), of_dv = from_float<T>(0.0f);
+
+    __device__ __forceinline__ void load(const View<T, 4>& dk, const View<T, 4>& dv, const RowPlace& first)
+    {
+        of_dk = row_of(dk, first)[0];
+        of_dv = row_of(dv, first)[0];
+    }
+
+    __device__ __forceinline__ bool any() const { return !is_finite(to_float(of_dk)) || !is_finite(to_float(of_dv)); }
+};
+
+/// Computes sixteen rows of dK and dV again, from `first` on, where they are not finite. For a warp, all of which have looked
+/// for marks.
 template <int HS, bool CAUSAL, class T, int HS_V>
-__device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dk,
-                                                 const View<T, 4>& dv, const RowPlace& first)
+__device__ __forceinline__ void mend_keys(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dk,
+                                          const View<T, 4>& dv, const RowPlace& first)
 {
-    const bool right = is_finite(to_float(row_of(dk, first)[0])) && is_finite(to_float(row_of(dv, first)[0]));
-    __syncwarp();  // all have looked
-    if (right) return;
 #pragma unroll 1
     for (int key = first.t; key < min(first.t + 16, exact.scores.T_kv); ++key) {
         exact.template mend_key<true>(dk, first.b, first.h, key);
@@ -49,7 +62,7 @@ __device__ __forceinline__ void mend_marked_keys(const ExactGradients<HS, CAUSAL
     }
 }
 
-/// The same of dQ; marks are in the first of each COLS columns.
+/// Looks for the marks of sixteen rows of dQ, in the first of each COLS columns, and computes marked ones again.
 template <int COLS = 1 << 20, int HS, bool CAUSAL, class T, int HS_V>
 __device__ __forceinline__ void mend_marked_queries(const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const View<T, 4>& dq,
                                                     const RowPlace& first)

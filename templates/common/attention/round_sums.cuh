@@ -7,9 +7,9 @@
 #include "common/warp/fragments.cuh"
 
 /// Scales and rounds 16 rows by 32 columns of dQ, from row `first` and column `col` on, for a warp; computes again what is
-/// not finite. `Sums`: AccumulatorSums; `sums`: of the tile in which row `row` is the first.
-template <class Sums, int HS, bool CAUSAL, class T, int HS_V>
-__device__ __forceinline__ void round_sums(const float* sums, int row, const View<T, 4>& dq,
+/// not finite. `sums`: theirs, of each 8 columns the lane's four.
+template <int HS, bool CAUSAL, class T, int HS_V>
+__device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T, 4>& dq,
                                            const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col)
 {
     const int lane = threadIdx.x % 32;
@@ -18,7 +18,7 @@ __device__ __forceinline__ void round_sums(const float* sums, int row, const Vie
     float zero[2] = {};    // 0 times these rows
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const float4 x = Sums::read(sums, row, col + 8 * i);
+        const float4 x = sums[i];
         pairs[0][i] = pack<T>(x.x * scale, x.y * scale);
         pairs[1][i] = pack<T>(x.z * scale, x.w * scale);
         zero[0] = fmaf(x.x, 0.0f, fmaf(x.y, 0.0f, zero[0]));
@@ -51,4 +51,21 @@ __device__ __forceinline__ void round_sums(const float* sums, int row, const Vie
             row_of(dq, RowPlace{first.b, first.h, first.t + n})[(col + lane) * dq.stride[3]] =
                 from_float<T>(static_cast<float>(right));
     }
+}
+
+/// The same of PARTS times 32 columns, of those that there are. `Sums`: AccumulatorSums; `sums`: of the tile in which row
+/// `row` is the first. All are asked for before any is looked at: memory is what this waits for.
+template <class Sums, int PARTS, int HS, bool CAUSAL, class T, int HS_V>
+__device__ __forceinline__ void round_sums(const float* sums, int row, const View<T, 4>& dq,
+                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col)
+{
+    float4 x[PARTS][4];
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        if (col + 32 * part < HS)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[part][i] = Sums::read(sums, row, col + 32 * part + 8 * i);
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        if (col + 32 * part < HS) round_sums(x[part], dq, exact, first, col + 32 * part);
 }

@@ -37,8 +37,13 @@ extern "C" __global__ void test(const __half* q, const __half* k, const __half* 
     };
     const ExactGradients<32, true, __half> exact = {view(q, T), view(k, TK), view(v, TK), view(out, T), view(dout, T),
                                                     lse, 2, 1, Scores<true>(T, TK, SCALE)};
-    for (int i = 0; i < 2 * ((TK + 15) / 16); ++i)
-        mend_marked_keys(exact, view(dk, TK), view(dv, TK), sixteen_rows(i, 2, TK));
+    for (int i = 0; i < 2 * ((TK + 15) / 16); ++i) {
+        const RowPlace keys = sixteen_rows(i, 2, TK);
+        KeyMarks<__half> marks;
+        marks.load(view(dk, TK), view(dv, TK), keys);
+        __syncwarp();
+        if (marks.any()) mend_keys(exact, view(dk, TK), view(dv, TK), keys);
+    }
     for (int i = 0; i < 2 * ((T + 15) / 16); ++i) mend_marked_queries(exact, view(dq, T), sixteen_rows(i, 2, T));
 }
 """

@@ -24,13 +24,15 @@ extern "C" __global__ void test(const __half* q, const __half* k, const __half* 
                                                      view(dout, 60), lse, 1, 1, Scores<false>(60, 20, SCALE)};
     View<__half, 4> gradient = {dq, {60 * PITCH, 60 * PITCH, PITCH, 1}};
     for (int row = 0; row < 64; row += 16)
-        for (int col = 0; col < 40; col += 32) round_sums<Sums>(sums, row, gradient, exact, {0, 0, row}, col);
+        for (int col = 0; col < 40; col += 32 * PARTS)
+            round_sums<Sums, PARTS>(sums, row, gradient, exact, {0, 0, row}, col);
 }
 """
 
 
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("pitch", [40, 41])
-def test_dq_of_a_tile(pitch: int, cache: BuildCache) -> None:
+def test_dq_of_a_tile(pitch: int, parts: int, cache: BuildCache) -> None:
     """Rows and columns beyond the tensor are left alone; whole vectors where they are allowed, else single elements."""
     op = get_op("backward")
     problem = op.problem(B=1, NH=1, NH_kv=1, T=60, T_kv=20, HS=40, dtype="fp16", causal=False)
@@ -47,7 +49,7 @@ def test_dq_of_a_tile(pitch: int, cache: BuildCache) -> None:
     place += row % 16 // 8 * 2 + col % 2
     sums = np.zeros(4096, np.float32)
     sums[place] = dq.ravel()
-    kernel = SmallKernel(KERNEL.replace("SCALE", f"{scale}f").replace("PITCH", str(pitch)), cache)
+    kernel = SmallKernel(KERNEL.replace("SCALE", f"{scale}f").replace("PITCH", str(pitch)).replace("PARTS", str(parts)), cache)
     names = ("q", "k", "v", "out", "dout", "lse")
     got = kernel(**{name: inputs[name] for name in names}, sums=sums, dq=np.full((60, pitch), 7, np.float16))["dq"]
     largest = float(np.abs(expected).max())
