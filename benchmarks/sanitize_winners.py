@@ -16,7 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from autotune.answers.export_text import export_text
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.errors import AutotuneError
 from autotune.core.problem import Problem
+from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.present import gpu_count
 from autotune.store.json_lines import Line
@@ -102,7 +103,9 @@ def small_problem(line: Line) -> Problem:
         line.problem.replace(B=2, NH=share * heads, NH_kv=heads, T=rows, T_kv=max(T, keys))
         for (rows, share), keys, heads in product(queries, _KEYS, _KEY_HEADS)
     ]
-    return next((problem for problem in problems if is_valid(replace(line, problem=problem))), problems[0])
+    template, config = find_template(line.problem.op, line.candidate.template), line.candidate.config
+    valid = (problem for problem in problems if Space(template, problem, line.identity.spec).why_not(config) is None)
+    return next(valid, problems[0])
 
 
 def largest_tile(config: Mapping[str, object]) -> int:

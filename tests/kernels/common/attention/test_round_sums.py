@@ -49,7 +49,8 @@ def test_dq_of_a_tile(pitch: int, parts: int, cache: BuildCache) -> None:
     place += row % 16 // 8 * 2 + col % 2
     sums = np.zeros(4096, np.float32)
     sums[place] = dq.ravel()
-    kernel = SmallKernel(KERNEL.replace("SCALE", f"{scale}f").replace("PITCH", str(pitch)).replace("PARTS", str(parts)), cache)
+    text = KERNEL.replace("SCALE", f"{scale}f").replace("PITCH", str(pitch)).replace("PARTS", str(parts))
+    kernel = SmallKernel(text, cache)
     names = ("q", "k", "v", "out", "dout", "lse")
     got = kernel(**{name: inputs[name] for name in names}, sums=sums, dq=np.full((60, pitch), 7, np.float16))["dq"]
     largest = float(np.abs(expected).max())
