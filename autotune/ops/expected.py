@@ -147,12 +147,12 @@ def _in_one_place(op: Op, problem: Problem, values: Arrays, seed: int) -> Arrays
     there = op.hide(op.unit_problem(problem), dict(here), seed)
     changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
     alternatives = [name for name in changed if np.isnan(there[name]).any()]
-    taken = alternatives[seed % len(alternatives)] if alternatives else ""
-    mixed = {name: array.copy() for name, array in values.items()} if changed else values
+    left = {name for number, name in enumerate(alternatives) if number != seed % len(alternatives)}
+    taken = [name for name in changed if name not in left]
+    mixed = {name: array.copy() if name in taken else array for name, array in values.items()}
     places = op.unit(problem, dict(mixed), unit)
-    for name in changed:
-        if name == taken or name not in alternatives:
-            places[name][...] = there[name]
+    for name in taken:
+        places[name][...] = there[name]
     return mixed
 
 
