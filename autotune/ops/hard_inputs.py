@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
-STEEP = (1.0, 8.0, 1.0, 64.0, 0.0, 1.0, 32.0, 16.0)
+STEEP = (1.0, 8.0, 2.0, 64.0, 0.0, 1.0, 32.0, 16.0)
 """What queries are multiplied with, by stretches of `STRETCH` rows: soft and sharp rows, and rows of equal scores."""
 
 STRETCH = 16

@@ -33,6 +33,16 @@ def test_some_rows_have_all_scores_far_below_zero_and_rising(seed: int) -> None:
     assert (scores[low, -1] > scores[low, 0] + 30).all()
 
 
+def test_some_rows_are_lost_in_part_when_lanes_add_up_their_maxima() -> None:
+    """What is subtracted is the same for all keys of a row: it shows where weights are as small as subnormal numbers."""
+    problem = FORWARD.problem(B=1, NH=2, T=131, T_kv=257, HS=64, dtype="fp16", causal=False)
+    inputs = FORWARD.hard_inputs(problem, 1)
+    q, k = (inputs[name][0, 1].astype(np.float64) for name in ("q", "k"))
+    scores = q @ k.T / 8 / np.log(2)
+    added = sum(scores[:, lane::32].max(axis=1) for lane in range(32))
+    assert ((added - scores.max(axis=1) > 126) & (added - scores.max(axis=1) < 145)).sum() >= 3
+
+
 @pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
 def test_nan_lies_in_one_column_odd_or_even_at_an_end_or_not(op: Op) -> None:
     """What looks for NaN in a part of the columns alone must miss it."""
