@@ -34,7 +34,7 @@ def test_some_rows_have_all_scores_far_below_zero_and_rising(seed: int) -> None:
 
 
 def test_some_rows_are_lost_in_part_when_lanes_add_up_their_maxima() -> None:
-    """What is subtracted is the same for all keys of a row: it shows where weights are as small as subnormal numbers."""
+    """What is subtracted is the same for all keys of a row: it shows where weights are subnormal numbers alone."""
     problem = FORWARD.problem(B=1, NH=2, T=131, T_kv=257, HS=64, dtype="fp16", causal=False)
     inputs = FORWARD.hard_inputs(problem, 1)
     q, k = (inputs[name][0, 1].astype(np.float64) for name in ("q", "k"))
