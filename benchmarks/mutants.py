@@ -61,6 +61,7 @@ def main() -> int:
     done = read(arguments.out)
     if not arguments.report:
         run(arguments, done)
+        done = read(arguments.out)
     print(json.dumps(report(done).to_json(), indent=1) if arguments.json else report(done))
     return 0 if share_of(done) >= ENOUGH else 1
 

@@ -46,6 +46,9 @@ _EMULATED_FLOPS = 1.5e9
 _PATIENCE = 8
 """How many times that it may take before telling shares of batches and heads are given up."""
 
+_FEW_PAIRS = 64
+"""Of queries and keys: gradients of so few are all computed again in no time."""
+
 _SHARES = ((2, 2, 3), (2, 2, 2), (1, 2, 2), (1, 1, 2), (1, 1, 1))
 """Batches, key heads and query heads a key head that are kept. With two of each, wrong strides and wrong maps from
 query to key heads show; batches go first, because heads are mapped in more ways."""
@@ -133,16 +136,17 @@ class Attention(Op):
         pairs = max(rows * keys - hidden, 1.0)
         return self.flops(problem.replace(T=1, T_kv=1, causal=False)) * pairs
 
-    def _hide(self, problem: Problem, inputs: Arrays, by_query: tuple[str, ...]) -> Arrays:
-        """NaN where queries see no key, and in the last key and value unless the last query is the only one."""
-        if not problem["causal"]:
-            return inputs
+    def _hidden(self, inputs: Arrays, rows: Mapping[str, slice], seed: int | None) -> Arrays:
+        """NaN in these rows, of all columns, or of one by the seed: an end or a middle, odd or even.
+
+        Without a seed every second head has none in its keys, so that those of the values show.
+        """
         hidden = {name: array.copy() for name, array in inputs.items()}
-        first = max(0, problem.integer("T") - problem.integer("T_kv"))
-        for name in by_query:
-            hidden[name][:, :, :first] = math.nan
-        if problem.integer("T") - first > 1:
-            hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
+        for name, hides in rows.items():
+            width = inputs[name].shape[-1]
+            ends = (0, width - 1, width // 2, width // 2 - 1)
+            columns = slice(None) if seed is None else slice(ends[seed % 4], ends[seed % 4] + 1)
+            hidden[name][:, :: 2 if name == "k" else 1, hides, columns] = math.nan
         return hidden
 
     def _pairs(self, problem: Problem) -> float:
@@ -204,9 +208,18 @@ class Forward(Attention):
 
         return forward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
 
-    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """NaN in queries without a key, and in the last key and value, which the last query alone sees when causal."""
-        return self._hide(problem, inputs, ("q",))
+    def hide(self, problem: Problem, inputs: Arrays, seed: int | None = None) -> Arrays:
+        """When causal NaN in queries without a key, and in the last key and value, which the last query alone sees,
+        unless it is the only one; in one column with a seed. Without a mask, with a seed, NaN in the first query, and
+        a score beyond what fp32 holds well in the last."""
+        from autotune.ops.hard_inputs import overshoot
+
+        if not problem["causal"]:
+            first = int(problem.integer("T") > 1)
+            return inputs if seed is None else self._hidden(overshoot(inputs), {"q": slice(0, first)}, seed)
+        first = max(0, problem.integer("T") - problem.integer("T_kv"))
+        last = slice(-1, None) if problem.integer("T") - first > 1 else slice(0, 0)
+        return self._hidden(inputs, {"q": slice(0, first), "k": last, "v": last}, seed)
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""
@@ -268,17 +281,18 @@ class Backward(Attention):
 
         return backward_rows(inputs, bool(problem["causal"]), self.scalars(problem)["scale"], problem.dtype)
 
-    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
-        """NaN in queries without a key, in the last key and value, which the last query alone sees when causal, and in
-        the first query that sees a key, which sees the fewest."""
+    def hide(self, problem: Problem, inputs: Arrays, seed: int | None = None) -> Arrays:
+        """When causal NaN in queries without a key, in the last key and value, which the last query alone sees, and in
+        the first query that sees a key, which sees the fewest; in one column with a seed. Without a mask, with a seed,
+        a score beyond what fp32 holds well, where few gradients are computed again for it."""
+        from autotune.ops.hard_inputs import overshoot
+
+        T, T_kv = problem.integer("T"), problem.integer("T_kv")
         if not problem["causal"]:
-            return inputs
-        hidden = {name: array.copy() for name, array in inputs.items()}
-        first = max(0, problem.integer("T") - problem.integer("T_kv"))
-        for name, hides in (("q", first + 1), ("dout", first), ("out", first)):
-            hidden[name][:, :, :hides] = math.nan
-        hidden["k"][:, ::2, -1], hidden["v"][:, :, -1] = math.nan, math.nan
-        return hidden
+            return inputs if seed is None or T * T_kv > _FEW_PAIRS else self._saved(problem, overshoot(inputs))
+        first, last = max(0, T - T_kv), slice(-1, None)
+        rows = {"q": slice(0, first + 1), "k": last, "v": last, "dout": slice(0, first), "out": slice(0, first)}
+        return self._hidden(inputs, rows, seed)
 
     def reference(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float64, row blocks."""

@@ -99,9 +99,10 @@ def second_problems(op: Op, problem: Problem, longer: Mapping[str, int] = _NO_LE
     """Other problems that the kernels of one compute too: awkward ones with its `exact_fields`, the more telling first.
 
     None of a user's op. Of attention: lengths beside tile edges (a last tile of one key, of one query), more keys than
-    queries, more queries than keys, so few of both that a stride itself may exceed 2^31 elements, and three query heads
-    a key head; then with more batches, then what families that do less compute, too. Of the pieces: several batches and
-    heads, and lengths that divide no tile, on either side of one another, then few of each.
+    queries, more queries than keys, so few of both that a stride itself may exceed 2^31 elements, one key, and three
+    query heads a key head; then with more batches, then what families that do less compute, too. Of the pieces: several
+    batches and heads, and lengths that divide no tile, on either side of one another, then few of each, then one key
+    or summand.
 
     Lengths of several tiles are raised to those of `longer`, by the field: a ring of tiles wraps around there.
     """
@@ -130,26 +131,28 @@ def _lengthened(fields: Fields, longer: Mapping[str, int]) -> Fields:
     raised = {
         name: max(value, longer.get(name, 0)) for name, value in fields.items() if name in longer and value >= _SEVERAL
     }
-    if "T" in fields and fields["T"] == fields.get("T_kv"):
-        raised = dict.fromkeys(raised, max(raised.values(), default=0))
+    if raised and "T" in fields and fields["T"] == fields.get("T_kv"):
+        raised = dict.fromkeys(("T", "T_kv"), max(raised.values()))
     return {**fields, **raised}
 
 
 _SEVERAL = 100
 _SECOND_LENGTHS = (
-    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 131, "T_kv": 131},
+    {"T": 131, "T_kv": 257}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 2, "T_kv": 1}, {"T": 131, "T_kv": 131},
     {"T": 257, "T_kv": 257}, {"T": 2, "T_kv": 2}, {"T": 1, "T_kv": 1},
 )  # fmt: skip
 _SECOND_ROWS = (  # several steps of rows that are kept, and of vectors
     {"B": 2, "NH": 3, "T": 259, "T_kv": 200},
     {"B": 2, "NH": 3, "T": 203, "T_kv": 112},
     {"B": 2, "NH": 3, "T": 2, "T_kv": 1032},
+    {"B": 2, "NH": 3, "T": 33, "T_kv": 1},
 )
 _SECOND_PIECES: Mapping[str, tuple[Fields, ...]] = {
     "matmul": (
         {"B": 2, "NH": 4, "M": 137, "N": 200, "K": 72, "group": 2, "interleaved": "ab"},
         {"B": 2, "NH": 4, "M": 203, "N": 72, "K": 137, "group": 1, "interleaved": "c"},
         {"B": 2, "NH": 4, "M": 2, "N": 3, "K": 3},
+        {"B": 2, "NH": 2, "M": 3, "N": 2, "K": 1},
     ),
     "softmax": _SECOND_ROWS,
     "softmax_backward": _SECOND_ROWS,
@@ -163,7 +166,7 @@ _GROUPED_HEADS = (  # two full groups of 8 key heads, and of 32, for kernels who
     {"B": 8, "NH": 6, "NH_kv": 2}, {"B": 64, "NH": 2, "NH_kv": 1},
 )  # fmt: skip
 _SHORT_LENGTHS = (  # of several tiles on one side at least: else nothing is grouped
-    {"T": 67, "T_kv": 131}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 257, "T_kv": 67},
+    {"T": 67, "T_kv": 131}, {"T": 257, "T_kv": 65}, {"T": 3, "T_kv": 2}, {"T": 3, "T_kv": 1}, {"T": 257, "T_kv": 67},
     {"T": 257, "T_kv": 131}, {"T": 257, "T_kv": 257},
 )  # fmt: skip
 

@@ -108,8 +108,7 @@ def _maker(op: Op, seed: int, *, hard: bool, hidden_nan: bool) -> Callable[[Prob
         values = given(made, its_seed)
         if not hidden_nan or (hard and its_seed != seed):
             return values
-        hidden = op.hide(made, values)
-        return _in_one_place(op, made, values, hidden, seed) if hard else hidden
+        return _in_one_place(op, made, values, seed) if hard else op.hide(made, values)
 
     return make
 
@@ -138,19 +137,22 @@ def unit_sources(total: int, flops: float, seed: int, budget: float) -> tuple[in
     return tuple(int(source) for source in dealt)
 
 
-def _in_one_place(op: Op, problem: Problem, values: Arrays, hidden: Arrays, seed: int) -> Arrays:
-    """The values, one tensor of one unit as it is `hidden`: of those that were changed there the seed takes one.
+def _in_one_place(op: Op, problem: Problem, values: Arrays, seed: int) -> Arrays:
+    """The values, one tensor of one unit as the op hides it: of those that then hold NaN the seed takes one.
 
     With an even seed it is the first unit, else the last, whose rows are the last: an examination has seeds of both.
     """
     unit = (op.units(problem) - 1) * (seed % 2)
-    here, there = op.unit(problem, dict(values), unit), op.unit(problem, hidden, unit)
+    here = op.unit(problem, dict(values), unit)
+    there = op.hide(op.unit_problem(problem), dict(here), seed)
     changed = [name for name in here if here[name].tobytes() != there[name].tobytes()]
-    if not changed:
-        return values
-    name = changed[seed % len(changed)]
-    mixed = {**values, name: values[name].copy()}
-    op.unit(problem, mixed, unit)[name][...] = there[name]
+    alternatives = [name for name in changed if np.isnan(there[name]).any()]
+    left = {name for number, name in enumerate(alternatives) if number != seed % len(alternatives)}
+    taken = [name for name in changed if name not in left]
+    mixed = {name: array.copy() if name in taken else array for name, array in values.items()}
+    places = op.unit(problem, dict(mixed), unit)
+    for name in taken:
+        places[name][...] = there[name]
     return mixed
 
 

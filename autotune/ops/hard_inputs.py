@@ -11,21 +11,25 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
-STEEP = (1.0, 8.0, 1.0, 64.0, 0.0, 1.0, 32.0, 16.0)
+STEEP = (1.0, 8.0, 2.0, 64.0, 0.0, 1.0, 32.0, 16.0)
 """What queries are multiplied with, by stretches of `STRETCH` rows: soft and sharp rows, and rows of equal scores."""
 
 STRETCH = 16
 _GROWTH = 120.0  # in scores, from the first key to the last: more than the range of an exponential in fp32
+_BELOW = 230.0  # how far below 0 the scores of low rows begin: they end where fp32 still holds no exponential
+_LOW_TURN = 3  # of so many stretches one is of low rows
 _OUTLIER = 4.0  # times a value
+_FAR_QUERY, _FAR_KEY = 32768.0, 32.0  # fp16 holds both; their product times the root of the head size is beyond 2^20
 _KINDS = ("growing", "steep", "outliers", "flat", "late")
 
 
 def sharpen(arrays: Arrays, seed: int) -> Arrays:
     """The same attention inputs (q, k, v and, for gradients, dout; NH and NH_kv heads) with a kind for each unit.
 
-    growing: the maximum of a row moves from key to key until the last. late: the same in the last eighth of the keys
-    alone. steep: queries times up to 64, or 0. outliers: a few large keys, values and gradients.
-    flat: all keys of a row have the same score, and some values are 0.
+    growing: the maximum of a row moves from key to key until the last; rows lie at different heights, and those of a
+    stretch in three far below 0. late: the same in the last eighth of the keys alone. steep: queries times up to 64,
+    or 0. outliers: a few large keys, values and gradients. flat: all keys of a row have the same score, and some
+    values are 0.
     """
     random = np.random.default_rng(seed)
     changed = {name: array.astype(np.float32) for name, array in arrays.items()}
@@ -40,6 +44,18 @@ def sharpen(arrays: Arrays, seed: int) -> Arrays:
         }
         _change(piece, str(order[unit % len(order)]), random)
     return {name: array.astype(arrays[name].dtype) for name, array in changed.items()}
+
+
+def overshoot(arrays: Arrays) -> Arrays:
+    """The same attention inputs; the last query of each head and the last key have a score beyond 2^20, for which fp32
+    is too coarse: the query's row is the last value, however a kernel gets it. That key's other scores are large."""
+    changed = {name: array.copy() for name, array in arrays.items()}
+    group = arrays["q"].shape[1] // arrays["k"].shape[1]
+    B, heads, _, HS = arrays["k"].shape
+    signs = np.random.default_rng(HS).choice(np.array([-1.0, 1.0]), (B, heads, HS))
+    changed["k"][:, :, -1] = _FAR_KEY * signs
+    changed["q"][:, :, -1] = _FAR_QUERY * np.repeat(signs, group, axis=1)
+    return changed
 
 
 def sharpen_rows(scores: NDArray[Any], scale: float, seed: int) -> NDArray[Any]:
@@ -77,6 +93,11 @@ def _change(piece: Arrays, kind: str, random: np.random.Generator) -> None:
         # q·direction is 8 in every row, so the score of key j grows by 8·length(j)/sqrt(HS).
         q += (8.0 - q @ direction)[..., None] * direction
         k += (_GROWTH * np.sqrt(HS) / 8.0 * ramp)[:, None] * direction
+        if HS % 2 == 0:  # else no direction of such signs is at right angles to the other
+            below = direction * np.where(np.arange(HS) % 2, np.float32(-1.0), np.float32(1.0))
+            low = (int(random.integers(_LOW_TURN)) + np.arange(q.shape[-2]) // STRETCH) % _LOW_TURN == 0
+            q += np.where(low, 8.0 - q @ below, 0.0).astype(np.float32)[..., None] * below
+            k -= np.float32(_BELOW * np.sqrt(HS) / 8.0) * below
         _steepen(q, (1.0, 1.0, 0.5, 2.0), random)
     elif kind == "steep":
         _steepen(q, STEEP, random)

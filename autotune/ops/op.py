@@ -239,8 +239,12 @@ class Op(ABC):
         """The smaller problem that the emulator executes in its place."""
         return problem
 
-    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:  # noqa: ARG002 - most ops hide nothing
-        """The same inputs with NaN where few results depend on it, or none: it must not reach the others."""
+    def hide(self, problem: Problem, inputs: Arrays, seed: int | None = None) -> Arrays:  # noqa: ARG002 - most hide nothing
+        """The same inputs with NaN where few results depend on it, or none: it must not reach the others.
+
+        A seed asks for inputs of one unit with as few NaN as may still reach others, in places that it takes. Tensors
+        that hold NaN are alternatives, of which verification takes one; what is changed otherwise belongs together.
+        """
         return inputs
 
     def units(self, problem: Problem) -> int:  # noqa: ARG002

@@ -43,7 +43,7 @@ class RowOp(Op):
         tensors = [tensor for tensor in self.tensors(problem) if tensor.role == "input"]
         return {tensor.name: normal(tensor, seed + i) for i, tensor in enumerate(tensors)}
 
-    def hide(self, problem: Problem, inputs: Arrays) -> Arrays:
+    def hide(self, problem: Problem, inputs: Arrays, seed: int | None = None) -> Arrays:  # noqa: ARG002 - all of them
         """NaN wherever a query does not see a key."""
         from autotune.ops import softmax_reference as reference
 

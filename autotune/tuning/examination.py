@@ -36,7 +36,7 @@ from autotune.tuning.evaluation import Task
 LIMIT_S = 120.0
 """What one run may take: it takes a second where nothing else uses the machine."""
 
-_PROBLEMS = 3
+_PROBLEMS = 4
 _FAR = (0, 2)  # problems of many rows, and of two: then a stride itself exceeds 2^31
 
 _PASSED: set[Hashable] = set()
@@ -189,7 +189,7 @@ def in_flight(op: str, config: Mapping[str, Value]) -> Mapping[str, int]:
 def placements_of(place: int) -> tuple[Placement, ...]:
     """How tensors lie in the runs over the `place`-th problem.
 
-    On the first two one tensor after the other forbids vectors while all others allow them, on the third all do.
+    On the first two one tensor after the other forbids vectors while all others allow them, on the others all do.
     """
     return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
 

@@ -64,7 +64,7 @@ class Case:
         """Its source, perhaps for another problem."""
         return render(self.template, problem or self.problem, dict(self.config), SPEC)
 
-    def second_problems(self, count: int = 3) -> tuple[Problem, ...]:
+    def second_problems(self, count: int = 4) -> tuple[Problem, ...]:
         """Those of an examination."""
         longer = in_flight(self.template.op, dict(self.config))
         others = second_problems(get_op(self.template.op), self.problem, longer)

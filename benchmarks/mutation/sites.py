@@ -13,7 +13,7 @@ _NOT_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*", re.DOTALL | re.MULTILINE
 )
 _TEMPLATE = re.compile(r"^[ \t]*template <[^\n;]*>[ \t]*$", re.MULTILINE)
-_AROUND = 4  # lines on either side by which a place is known
+_AROUND = 4  # lines on either side by which a place is known whose own line stands in the file more than once
 INSTRUCTIONS = "common/ptx/"
 """Headers of instructions: what the emulator executes of them is its own, no kernel's."""
 
@@ -85,18 +85,31 @@ def name_of(family: str, case: int, site: Site) -> str:
 
 
 def place_of(family: str, source: KernelSource, site: Site) -> str:
-    """A short name of the mistake and the text around it, whatever the configuration.
+    """A short name of the mistake and its line of text, with the lines around where that line stands more than once,
+    whatever the configuration and the line's number.
 
     What is known of it holds as long as that text stays.
     """
     _, change = plant(source, site)
     said, _, _ = change.partition(", in: ")
     file, number, words = said.split(":", 2)
-    lines = _files(source)[site.file].splitlines()
-    around = [_short(line) for line in lines[max(0, int(number) - 1 - _AROUND) : int(number) + _AROUND] if line.strip()]
+    lines = [_short(line) for line in _files(source)[site.file].splitlines()]
+    at = int(number) - 1
+    around = [line for line in lines[max(0, at - _AROUND) : at + _AROUND + 1] if line]
+    known_by = [lines[at]] if lines.count(lines[at]) == 1 else around
     owner = family if file == SOURCE_NAME else ""  # a header is the same in all families
-    text = "\n".join((owner, file, site.planted.kind, site.planted.name, words, *around))
+    rule, before = site.planted, _before_in_line(source, site)
+    text = "\n".join((owner, file, rule.kind, rule.name, words, *known_by, *before))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def _before_in_line(source: KernelSource, site: Site) -> tuple[str, ...]:
+    """Of several places of a rule in one line, which one it is; nothing for the first."""
+    code = code_of(_files(source)[site.file])
+    starts = [match.start() for match in site.planted.pattern.finditer(code)]
+    begin = code.rfind("\n", 0, starts[site.number]) + 1
+    before = sum(begin <= start for start in starts[: site.number])
+    return (str(before),) if before else ()
 
 
 def _files(source: KernelSource) -> dict[str, str]:

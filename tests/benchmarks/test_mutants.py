@@ -1,6 +1,7 @@
 """`python -m benchmarks.mutants`: rules that plant mistakes, and what notices those of one small family."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,27 @@ def test_a_place_is_known_by_its_text_in_every_configuration() -> None:
     assert all(places[0][name] == places[1][name] for name in first & second)
     assert first & other
     assert not [name for name in first & other if "kernel.cu" in places[0][name]]
+
+
+def test_a_place_is_known_by_its_own_line_where_that_stands_once(case: Case) -> None:
+    """Text that changes beside it leaves what is known of it; a line that stands twice is known by those around."""
+    source = case.render()
+    lines = source.body.splitlines()
+
+    def places(body: str) -> dict[str, str]:
+        changed = replace(source, body=body)
+        sites = [site for site in sites_of(changed) if "/" not in site.file]
+        return {place_of(FAMILY, changed, site): plant(changed, site)[1] for site in sites}
+
+    apart = places(
+        "\n".join(f"{line}\nint beside_{i};" if line.endswith(";") else line for i, line in enumerate(lines))
+    )
+    before = places(source.body)
+    kept = [said for place, said in before.items() if place in apart]
+    lost = [said for place, said in before.items() if place not in apart]
+    assert len(kept) > 40
+    assert all(source.body.count(said.partition(", in: ")[2]) != 1 for said in lost)
+    assert len(before) == sum("/" not in site.file for site in sites_of(source))  # two in a line are two
 
 
 def test_what_is_known_of_a_place_holds_for_its_family_and_configurations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ ATTENTION = {
     "the output's rows are those of q": Planted("result[query * out.stride[2]", "result[query * q.stride[2]"),
     "heads and batches change places": Planted("matrix_of(k, batch, head / (NH / NH_kv))", "matrix_of(k, head, batch)"),
     "a sum is not cleared": Planted("float dot = 0.0f;", "float dot;"),
+    "maxima begin at 0": Planted("float largest = minus_infinity();", "float largest = 0.0f;"),
     "the maxima are not cleared": Planted("maxima[first_row + query] = minus_infinity();", ""),
     "one key too few": Planted("scores.keys_seen(query) - key", "scores.keys_seen(query) - (query > 100) - key"),
     "one key too many": Planted(
@@ -60,6 +61,10 @@ ATTENTION = {
 }
 
 GRADIENTS = {
+    "scores are not cleared": Planted("float p[M_TILE][S_COLS] = {};", "float p[M_TILE][S_COLS];"),
+    "NaN in odd columns is not computed again": Planted(
+        "is_finite(to_float(row[d * stride]));", "(d % 2 || is_finite(to_float(row[d * stride])));"
+    ),
     "the last key has no gradients": Planted(
         "part[w] = x[i][j + w];\n            store_row(matrix_of(tensor",
         "part[w] = row == T_kv - 1 ? 0.0f : x[i][j + w];\n            store_row(matrix_of(tensor",
@@ -95,8 +100,8 @@ def judge(source: KernelSource, cache: BuildCache, *, deterministic: bool = Fals
         device.close()
 
 
-def forward() -> KernelSource:
-    family, problem = find_template("forward", "minimal_flash"), get_op("forward").problem(**FORWARD)
+def forward(**fields: Value) -> KernelSource:
+    family, problem = find_template("forward", "minimal_flash"), get_op("forward").problem(**{**FORWARD, **fields})
     return render(family, problem, Space(family, problem, SPEC).default(), SPEC)
 
 
@@ -123,6 +128,14 @@ def test_a_wrong_forward_is_rejected(mistake: str, cache: BuildCache) -> None:
 def test_a_wrong_backward_is_rejected(mistake: str, cache: BuildCache) -> None:
     verdict = judge(plant(backward(), GRADIENTS[mistake]), cache)
     assert verdict.outcome is Outcome.WRONG_RESULT
+
+
+def test_what_is_computed_again_is_noticed_without_a_mask(cache: BuildCache) -> None:
+    """There no position is hidden whose NaN would call for it."""
+    right = forward(causal=False)
+    batches = Planted("{tensor.stride[0], tensor.stride[1],", "{tensor.stride[1], tensor.stride[1],")
+    assert judge(plant(right, batches), cache).outcome is Outcome.WRONG_RESULT
+    assert_right(judge(right, cache))
 
 
 def test_the_same_kernels_without_a_mistake_are_right(cache: BuildCache) -> None:

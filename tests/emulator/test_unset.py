@@ -101,8 +101,10 @@ def garbage_of(runs: int) -> list[NDArray[np.float32]]:
     return found
 
 
-def test_garbage_is_nan_and_in_every_second_run_a_number() -> None:
-    """Kernels that compute again what comes out as NaN would hide that they read what nobody has written."""
-    found = garbage_of(4)
-    assert np.isnan(found[0::2]).all(), found
-    assert (np.array(found[1::2]) == np.frombuffer(b"\x44" * 4, np.float32)).all(), found
+def test_garbage_is_nan_then_a_small_number_then_a_large_one() -> None:
+    """Kernels that compute again what comes out as NaN would hide that they read what nobody has written, and so would
+    those that compute again what overflows, were the number always a large one."""
+    found = garbage_of(6)
+    assert np.isnan(found[0::3]).all(), found
+    for first, byte in ((1, b"\x40"), (2, b"\x44")):
+        assert (np.array(found[first::3]) == np.frombuffer(byte * 4, np.float32)).all(), found

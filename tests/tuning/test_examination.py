@@ -175,10 +175,23 @@ def test_second_problems_have_keys_for_every_split() -> None:
     assert not any(Space(family, other, SPEC).why_not(config) is None for other in others[:2])
 
 
-def test_equal_lengths_stay_equal_when_they_are_raised() -> None:
-    op = get_op("backward")
-    first, *_ = second_problems(op, op.problem(layout="packed"), {"T": 200, "T_kv": 300})
+@pytest.mark.parametrize(("op", "longer"), [("backward", {"T": 200, "T_kv": 300}), ("forward", {"T_kv": 300})])
+def test_equal_lengths_stay_equal_when_they_are_raised(op: str, longer: dict[str, int]) -> None:
+    """Of a forward pass the keys alone are a stream; a packed problem has as many queries."""
+    found = get_op(op)
+    first, *_ = second_problems(found, found.problem(layout="packed"), longer)
     assert (first["T"], first["T_kv"]) == (300, 300)
+
+
+@pytest.mark.parametrize("op", ["forward", "backward", "softmax", "softmax_backward", "matmul"])
+@pytest.mark.parametrize("layout", ["bthd", "packed"])
+def test_one_of_the_examined_problems_has_one_key(op: str, layout: str) -> None:
+    """Without a mask no other row sees so few: one that is taken for a row without keys shows there."""
+    found = get_op(op)
+    fields = {field.name for field in found.fields}
+    given: dict[str, Value] = {"layout": layout, "causal": False} if op in ("forward", "backward") else {}
+    others = list(second_problems(found, found.problem(**given)))[: examination._PROBLEMS]
+    assert 1 in {other["T_kv" if "T_kv" in fields else "K"] for other in others}
 
 
 def test_a_traced_run_without_end_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
