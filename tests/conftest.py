@@ -1,5 +1,6 @@
 """One build cache a session; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -87,6 +88,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "a.db")
     found: str = request.getfixturevalue("postgres")
     return found
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay to the end: the garbage collector need not walk over them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
