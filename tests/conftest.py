@@ -1,5 +1,6 @@
 """One build cache a session; tests marked `gpu` are skipped where there is no GPU, or no PyCUDA to drive it."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -21,12 +22,16 @@ for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # nohup and back
 pytest_plugins = ("tests.small_templates",)
 
 LONG = (
-    "test_every_family", "test_export", "test_flash_mma_backward", "test_fleet", "test_dropped_in",
-    "test_every_family_compiles", "test_readme", "test_check_command", "test_check_mutants", "test_installed",
-    "test_example", "test_flash_wgmma_backward", "test_search_machine_fails", "test_export_runs",
-    "test_extreme_values", "test_ladder", "test_backward_kernels", "test_faults", "test_locales",
-    "test_check_templates", "test_search_measured", "test_search_interrupted", "test_flash_wgmma_forward",
-    "test_flash_mma_forward", "test_examination", "test_search", "test_collection", "test_child", "test_counting",
+    "test_every_family", "test_every_family_compiles", "test_export", "test_fleet", "test_extreme_values",
+    "test_flash_mma_backward", "test_backward_kernels", "test_dropped_in", "test_readme", "test_flash_wgmma_backward",
+    "test_check_templates", "test_check_mutants", "test_flash_wgmma_forward", "test_flash_mma_forward_ways",
+    "test_examination", "test_installed", "test_export_runs", "test_collection", "test_flash_mma_forward",
+    "test_flash_mma_backward_compiles", "test_example", "test_check_command", "test_exported_extension",
+    "test_flash_mma_compiles", "test_export_projects", "test_torch_attention", "test_search",
+    "test_search_machine_fails", "test_locales", "test_search_interrupted", "test_reduced",
+    "test_flash_tf32x3_backward_compiles", "test_flash_tf32x3_forward", "test_flash_wgmma_tf32x3_forward",
+    "test_head_sizes", "test_ladder", "test_bombs", "test_faults", "test_counting", "test_flash_tf32x3_backward",
+    "test_nvcc", "test_planted", "test_hopper_compiles", "test_search_measured", "test_child",
 )  # fmt: skip
 """Files that take more than five seconds: they begin first, lest one worker end with them while the other has nothing
 left to do. pytest-xdist hands out whole files in this order (`--no-loadscope-reorder`)."""
@@ -45,7 +50,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = Path(given) if given else (base if alone else base.parent) / "builds"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTUNE_CACHE", str(folder))
-        patch.setenv("AUTOTUNE_EMULATOR_LEVEL", "1")  # thousands of builds, most of which run for milliseconds
+        patch.setenv("AUTOTUNE_EMULATOR_LEVEL", "g")  # thousands of builds, most of which run for milliseconds
         yield folder
 
 
@@ -83,6 +88,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "a.db")
     found: str = request.getfixturevalue("postgres")
     return found
+
+
+def pytest_collection_finish() -> None:
+    """Modules and thousands of tests stay to the end: the garbage collector need not walk over them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -85,7 +85,9 @@ class Support:
 
 def emulator_flags(traced: bool = False) -> tuple[str, ...]:
     """Compiler options of every emulated build. They name the processor's level, never the processor."""
-    flags = (f"-O{emulator_level()}", *_FLAGS)
+    level = emulator_level()
+    # What traced builds count is the loads that g++ leaves: at "g" it leaves all.
+    flags = (f"-O{'1' if traced and level == 'g' else level}", *_FLAGS)
     if not traced:
         return (*flags, *_processor_flags())
     return (*(flag for flag in flags if flag not in _TRAPS), *_processor_flags(), *_TRACED_FLAGS)
@@ -145,6 +147,7 @@ def _build(folder: Path, compiler: Compiler, includes: tuple[str, ...], traced: 
     (folder / PRELUDE).write_text('#include "emulator/emulator.hpp"\n', encoding="utf-8")
     options = (*emulator_flags(traced), *includes)
     plain = [option for option in (*emulator_flags(), *includes) if not option.startswith("-fsanitize")]
+    plain.append("-O2")  # at any level: it is compiled once, and runs in every build
     runtime = [*plain, "-DEMULATOR_TRACE"] if traced else plain
     parts = ("runtime", "trace") if traced else ("runtime",)
     sources = [path for part in parts for path in sorted((EMULATOR / part).glob("*.cpp"))]

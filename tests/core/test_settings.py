@@ -115,6 +115,9 @@ def test_how_far_emulated_builds_are_optimised(monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setenv("AUTOTUNE_EMULATOR_LEVEL", given)
         for traced in (False, True):
             assert [flag for flag in emulator_flags(traced) if flag.startswith("-O")] == [f"-O{level}"]
+    monkeypatch.setenv("AUTOTUNE_EMULATOR_LEVEL", "g")
+    assert "-Og" in emulator_flags()
+    assert "-O1" in emulator_flags(traced=True)  # what is counted is what g++ leaves
     monkeypatch.setenv("AUTOTUNE_EMULATOR_LEVEL", "fast")
-    with pytest.raises(UsageError, match=r"^AUTOTUNE_EMULATOR_LEVEL='fast' is no level .* write 0, 1, 2 or 3$"):
+    with pytest.raises(UsageError, match=r"^AUTOTUNE_EMULATOR_LEVEL='fast' is no level .* write 0, 1, 2, 3 or g$"):
         emulator_level()
