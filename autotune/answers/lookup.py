@@ -10,12 +10,14 @@ where values have one of their own, problems in which all have either size count
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 from autotune.answers.best import Answer, Best, sureness
+from autotune.answers.failed import Failed
 from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.core import settings
 from autotune.core.candidate import Candidate
@@ -87,8 +89,8 @@ def best(  # noqa: PLR0913 - every argument is a choice that the command line of
     Raises:
         ProblemError: a field that makes no sense.
         UsageError: an unknown GPU or a malformed URL.
-        NoFeasibleConfiguration: no template can compute this problem on the device, or nothing on record has such an
-            error.
+        NoFeasibleConfiguration: no template can compute this problem on the device, all that is known has failed for
+            it, or nothing on record has such an error.
         DeviceMissing: `cuda` without a GPU.
         StoreError: the database cannot be read, or has another schema version.
     """
@@ -176,12 +178,10 @@ def _open(database: str) -> tuple[Reader, Winners]:
 
 
 def _remember(key: tuple[Any, ...], stamp: object, answer: Best) -> None:
-    try:
-        if len(_ANSWERS) >= _MOST_ANSWERS:
-            _ANSWERS.clear()
+    if len(_ANSWERS) >= _MOST_ANSWERS:
+        _ANSWERS.clear()
+    with suppress(TypeError):
         _ANSWERS[key] = (stamp, answer)
-    except TypeError:
-        pass
 
 
 def device_spec(device: str | None, db: str | Path | None) -> DeviceSpec:
@@ -221,12 +221,12 @@ class _Finder:
 
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
-        self._exact_fields = get_op(problem.op).exact_fields
+        self._exact_fields, self._failed = get_op(problem.op).exact_fields, Failed(winners, problem, spec)
         self._changes: dict[Candidate, str] = {}
 
     def why_not(self, candidate: Candidate) -> str | None:
-        """Why a candidate cannot compute the problem; None when it can."""
-        return self._families.why_not(candidate, self.problem, self._spec)
+        """Why a candidate cannot compute the problem, or did not when it was tried; None when it can."""
+        return self._families.why_not(candidate, self.problem, self._spec) or self._failed.why(candidate)
 
     def usual(self) -> Best:
         """The first answer that there is."""
@@ -274,7 +274,8 @@ class _Finder:
             known |= {Known(self._current(e.candidate), e.problem, e.ms): (e, None) for e in answer_entries}
             if known:
                 break
-        known |= {start: (None, said) for start, said in self._starts() if start not in known}
+        starts = {start: (None, said) for start, said in self._starts() if start not in known}
+        known = self._failed.left_out({**known, **starts})
         if not any(one.listed or one.ms is not None for one in known):
             return None
         templates = {template.name: template for template in self._families.templates}
@@ -335,8 +336,9 @@ class _Finder:
         return replace(candidate, template_hash=self._families[candidate.template].hash)
 
     def default(self) -> Best:
-        """A template's own choice."""
-        return self._defaulted(self._families.default(self.problem, self._spec))
+        """A template's own choice; where that has failed here, another family's, or a start."""
+        choices = chain([self._families.default(self.problem, self._spec)], (k.candidate for k, _ in self._starts()))
+        return self._defaulted(self._failed.first_right(choices))
 
     def _defaulted(self, candidate: Candidate) -> Best:
         return Best(

@@ -67,6 +67,29 @@ _CURRENT = f"""
         AND f.kind = m.kind AND f.outcome = 'ok' AND f.stage = 'final' AND (m.stage <> 'final' OR f.id > m.id)
     ) AND """
 
+_FAILURES = """
+    SELECT d.name, c.template, c.template_hash, c.config, m.outcome, m.id FROM problem p
+    JOIN measurement m ON m.problem_id = p.id
+        AND m.outcome IN ('wrong_result', 'compile_error', 'launch_error', 'crash', 'timeout')
+    JOIN device d ON d.id = m.device_id AND d.compute_capability = :capability
+        AND (d.kind = 'cuda' OR d.kind = 'cpu' AND m.outcome = 'wrong_result')
+    JOIN candidate c ON c.id = m.candidate_id
+    WHERE p.key = :key AND NOT EXISTS (
+        SELECT 1 FROM measurement f
+        WHERE f.problem_id = m.problem_id AND f.device_id = m.device_id AND f.candidate_id = m.candidate_id
+        AND f.outcome IN ('ok', 'pruned') AND f.id > m.id
+    ) ORDER BY m.id"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a candidate came out for a problem, other than right. `device` is `DeviceIdentity.name`."""
+
+    device: str
+    candidate: Candidate
+    outcome: str
+    measurement_id: int
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -186,6 +209,18 @@ class Winners:
             if before is None or stage == "final" or not before.final:
                 newest[entry.device, entry.candidate] = replace(entry, error=error, final=stage == "final")
         return list(newest.values())
+
+    def failures(self, problem: Problem, capability: int) -> Iterator[Failure]:
+        """What failed for exactly this problem on any GPU of this compute capability, and was not right there later.
+
+        On the emulator wrong results alone: what it is too slow for says nothing of a GPU.
+        """
+        for device, template, version, config, outcome, number in self._reader.rows(
+            _FAILURES, {"key": problem.key, "capability": capability}
+        ):
+            with readable(number):
+                candidate = make_candidate(template, version, loads(config))
+            yield Failure(device, candidate, outcome, number)
 
     def shipped(self, problem: Problem, capability: int, families: Collection[str]) -> list[Entry]:
         """Those of this problem that come with the package, by these families."""
