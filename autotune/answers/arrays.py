@@ -28,6 +28,7 @@ class DeviceArray:
     strides: tuple[int, ...]
     dtype: str
     gpu: int | None = 0
+    read_only: bool = False
 
 
 def describe(array: Any, gpu: int = 0, stream: int | None = None) -> DeviceArray:
@@ -45,18 +46,21 @@ def describe(array: Any, gpu: int = 0, stream: int | None = None) -> DeviceArray
         return DeviceArray(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype, place)
     if isinstance(array, np.ndarray):
         dtype, size = _named(_NUMPY, array.dtype.name), array.itemsize
-        return DeviceArray(array.ctypes.data, array.shape, tuple(s // size for s in array.strides), dtype, None)
+        strides = tuple(stride // size for stride in array.strides)
+        return DeviceArray(array.ctypes.data, array.shape, strides, dtype, None, not array.flags.writeable)
     interface = _interface(array)
     if interface is not None and interface["typestr"] in _TYPESTR:
         dtype = _TYPESTR[interface["typestr"]]
         shape = tuple(interface["shape"])
         nbytes = interface.get("strides")
         strides = contiguous(shape) if nbytes is None else tuple(s // DTYPES[dtype].size for s in nbytes)
-        return DeviceArray(int(interface["data"][0]), shape, strides, dtype, gpu)
+        address, kept = interface["data"]
+        return DeviceArray(int(address), shape, strides, dtype, gpu, bool(kept) and not _says_so_always(array))
     if hasattr(array, "__dlpack__"):  # also where the other interface has no name for the element type: bf16
         on_gpu = _dlpack_kind(array) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
         said = dlpack.exported(array, (stream or 0) if on_gpu else None)
-        return DeviceArray(said.address, said.shape, said.strides, said.dtype, said.device_id if on_gpu else None)
+        place, kept = said.device_id if on_gpu else None, said.read_only and not _says_so_always(array)
+        return DeviceArray(said.address, said.shape, said.strides, said.dtype, place, kept)
     if interface is not None:
         _named(_TYPESTR, interface["typestr"])
     raise UsageError(
@@ -72,6 +76,16 @@ def is_on_device(array: Any) -> bool:
     if isinstance(array, np.ndarray):
         return False
     return _interface(array) is not None or _dlpack_kind(array) in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+
+
+def is_read_only(array: Any) -> bool:
+    """Whether an array's library says that it must not be written."""
+    return not array.flags.writeable if isinstance(array, np.ndarray) else describe(array).read_only
+
+
+def _says_so_always(array: Any) -> bool:
+    """JAX calls all its arrays read-only, those that are made for results as well."""
+    return type(array).__module__.partition(".")[0] in {"jax", "jaxlib"}
 
 
 def host_view(array: Any) -> NDArray[Any]:

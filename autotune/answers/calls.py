@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.answers.arrays import describe
 from autotune.answers.libraries import current_stream, library_of, make_outputs, raw_stream
+from autotune.answers.overlaps import Apart
 from autotune.core.dtypes import torch_dtype
 from autotune.core.plan import TensorSpec
 from autotune.devices.driver import Driver
@@ -17,7 +18,10 @@ LEGACY_STREAM = 1  # another name of 0
 
 @dataclass(frozen=True)
 class Call:
-    """`prepared` takes the addresses of the arrays given, then of the outputs that are `missing`, then of scratch."""
+    """`prepared` takes the addresses of the arrays given, then of the outputs that are `missing`, then of scratch.
+
+    `apart` looks at those given, where one of them is an output.
+    """
 
     driver: Driver
     gpu: int
@@ -25,6 +29,7 @@ class Call:
     tensors: Mapping[str, TensorSpec]
     outputs: tuple[str, ...]
     missing: tuple[str, ...]
+    apart: Apart | None
     device: Any = None  # in the words of the arrays' library
 
 
@@ -34,7 +39,7 @@ class TorchCall:
     def __init__(self, call: Call) -> None:
         import torch
 
-        self._call, self._prepared, self._gpu = call, call.prepared, call.gpu
+        self._call, self._prepared, self._gpu, self._apart = call, call.prepared, call.gpu, call.apart
         self._empty, self._empty_strided, self._bytes = torch.empty, torch.empty_strided, torch.uint8
         self._device = call.device
         self._current = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else torch.cuda.current_device
@@ -43,6 +48,8 @@ class TorchCall:
         self._made = [(s.name, s.shape, s.strides, torch_dtype(torch, s.dtype)) for s in specs] if apart else None
 
     def __call__(self, given: Mapping[str, Any], addresses: list[int], stream: int | None) -> dict[str, Any]:
+        if self._apart is not None and tuple(addresses) not in self._apart.seen:
+            self._apart.check(addresses)
         results = {name: given[name] for name in self._call.outputs if name in given}
         if self._call.missing:
             results = self._with_missing(given, results, addresses)
@@ -86,6 +93,8 @@ class ArrayCall:
 
     def __call__(self, given: Mapping[str, Any], addresses: list[int], stream: int) -> dict[str, Any]:
         call = self._call
+        if call.apart is not None and tuple(addresses) not in call.apart.seen:
+            call.apart.check(addresses)
         like = next(iter(given.values()))
         made = make_outputs(like, call.tensors, call.missing) if call.missing else {}
         addresses += [describe(made[name], call.gpu, stream).address for name in call.missing]

@@ -1,6 +1,7 @@
 """DLPack capsules read through ctypes: where an array of any library lies. Its structures are those of dlpack.h."""
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,19 @@ class _Tensor(ctypes.Structure):
     )  # fmt: skip
 
 
+class _Versioned(ctypes.Structure):
+    """`DLManagedTensorVersioned`, which a capsule of DLPack 1.0 and later points to."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor),
+    )  # fmt: skip
+
+
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+
+_has_name = ctypes.pythonapi.PyCapsule_IsValid
+_has_name.restype, _has_name.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
@@ -44,6 +58,7 @@ class Exported:
     dtype: str
     device_type: int
     device_id: int
+    read_only: bool = False
 
 
 def exported(array: Any, stream: int | None) -> Exported:
@@ -56,11 +71,15 @@ def exported(array: Any, stream: int | None) -> Exported:
     """
     legacy = {} if stream is None else {"stream": stream or 1}  # DLPack's number of the legacy default stream is 1
     try:
-        capsule = array.__dlpack__(**legacy)
+        capsule = _capsule(array, legacy)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(f"a {type(array).__name__} gives no DLPack capsule: {error}") from error
     # The capsule's own destructor gives the tensor back when it is dropped: it is only looked at.
-    tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
+    if _has_name(capsule, b"dltensor_versioned"):
+        versioned = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+        tensor, read_only = versioned.tensor, bool(versioned.flags & _READ_ONLY)
+    else:
+        tensor, read_only = _Tensor.from_address(_pointer_of(capsule, b"dltensor")), False
     known = _DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if known is None:
         raise UsageError(
@@ -70,4 +89,12 @@ def exported(array: Any, stream: int | None) -> Exported:
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else contiguous(shape)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Exported(address, shape, strides, known, tensor.device_type, tensor.device_id)
+    return Exported(address, shape, strides, known, tensor.device_type, tensor.device_id, read_only)
+
+
+def _capsule(array: Any, stream: Mapping[str, int]) -> Any:
+    """Of version 1, which says whether an array is read-only, where its library has that."""
+    try:
+        return array.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:  # older than the argument
+        return array.__dlpack__(**stream)

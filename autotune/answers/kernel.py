@@ -16,6 +16,7 @@ import numpy as np
 from autotune.answers.arrays import DeviceArray, bind, describe, host_view, is_on_device
 from autotune.answers.best import Best
 from autotune.answers.calls import ArrayCall, Call, Scratch, TorchCall, missing_outputs, stream_of
+from autotune.answers.checked import apart, check_on_host
 from autotune.answers.host_runs import GpuRunner, HostRunner, Runner
 from autotune.answers.libraries import library_of, make_outputs, stream_handle
 from autotune.answers.lookup import best, best_of_lengths
@@ -23,7 +24,7 @@ from autotune.answers.shapes import ShapeReader
 from autotune.answers.tuned import found_or_tuned, way_of
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
-from autotune.core.dtypes import DTYPES, numpy_dtype
+from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import DeviceMissing, FaultFound, UsageError
 from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
@@ -35,7 +36,7 @@ from autotune.devices.prepared import Binary, Cubin, Prepared
 from autotune.families.planning import with_scalars
 from autotune.families.space import Space
 from autotune.families.user_functions import Function, Named
-from autotune.gpus.identity import parse_device
+from autotune.gpus.identity import parse_device, require_name
 from autotune.ops.expected import tensor_view
 from autotune.ops.op import Op
 from autotune.ops.registry import get_op
@@ -100,7 +101,7 @@ class Kernel:
             f"takes {takes}>"
         )
 
-    def __call__(self, *, stream: Any = None, **given: Any) -> dict[str, Any]:
+    def __call__(self, *unnamed: Any, stream: Any = None, **given: Any) -> dict[str, Any]:
         """The outputs by name.
 
         Args:
@@ -111,10 +112,14 @@ class Kernel:
                 to be as usual.
 
         Raises:
-            UsageError: a missing or unknown name, a wrong shape or dtype, arrays of both kinds.
+            UsageError: a missing or unknown name, a wrong shape or dtype, arrays of both kinds; an output that is
+                read-only, or overlaps itself or another array in memory. Nothing has run then.
             CompileError: the compiler refuses the kernel.
             LaunchError: the device refuses it.
         """
+        if unnamed:
+            named = ", ".join(f"{name}=..." for name in self.inputs)
+            raise UsageError(f"{self._op.name} takes no arrays by position; give arrays by name: kernel({named})")
         torch = sys.modules.get("torch")
         if torch is not None:
             kind, key, addresses = torch.Tensor, list[Any](), list[int]()
@@ -221,7 +226,7 @@ class Kernel:
     def _array_call(
         self, arrays: Mapping[str, Any], described: Mapping[str, DeviceArray], scalars: dict[str, float]
     ) -> ArrayCall:
-        places = ((name, a.shape, a.strides, a.dtype, a.gpu) for name, a in described.items())
+        places = ((name, a.shape, a.strides, a.dtype, a.gpu, a.read_only) for name, a in described.items())
         key = (*places, *sorted(scalars.items()), *map(library_of, arrays.values()))
         with self._lock:
             if key not in self._array_calls:
@@ -239,15 +244,14 @@ class Kernel:
             raise UsageError(f"the arrays lie on several GPUs: {', '.join(map(str, sorted(gpus, key=str)))}")
         (gpu,) = gpus
         fit = self.fit({name: array.shape for name, array in described.items()})
-        for name, array in described.items():
-            _check_placed(array, fit.tensors[name])
+        looks = apart(described, fit.tensors)
         missing = missing_outputs([*arrays], self.outputs)
         made = make_outputs(next(iter(arrays.values())), fit.tensors, missing) if missing else {}
         placed = {**described, **{name: describe(array, gpu or 0, 0) for name, array in made.items()}}
         plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
         prepared = Prepared(self._driver, gpu or 0, self._binary(gpu or 0, fit.best), plan, (*arrays, *missing))
         device = getattr(next(iter(arrays.values())), "device", None)
-        return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, device)
+        return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, looks, device)
 
     def _binary(self, gpu: int, found: Best) -> Binary:
         """The kernels, loaded on a GPU: for every shape with the same source they are the same."""
@@ -286,8 +290,7 @@ class Kernel:
         """From the host's memory to the device and back; results are of the inputs' library, PyTorch or NumPy."""
         views = {name: host_view(array) for name, array in arrays.items()}
         fit = self.fit({name: view.shape for name, view in views.items()})
-        for name, view in views.items():
-            _check_dtype(fit.tensors[name], view.dtype)
+        check_on_host(arrays, views, fit.tensors, self.outputs)
         plan = self._plan(fit.best, scalars)
         images = {b.name: np.zeros(b.elements, numpy_dtype(b.dtype)) for b in plan.buffers if b.role != "workspace"}
         for name in self.inputs:
@@ -343,6 +346,8 @@ def kernel(
     """
     from autotune.gpus.present import present_gpu
 
+    if device is not None:
+        require_name(device)
     chosen = device or ("cuda" if present_gpu() is not None else "cpu")
     named = parse_device(chosen)
     if named.gpu is not None or named.kind == "replay":
@@ -373,21 +378,3 @@ def remember(known: dict[Any, Any], key: Any, made: Any) -> None:
     if len(known) >= _MOST_CALLS:
         known.clear()
     known[key] = made
-
-
-def _check_dtype(tensor: TensorSpec, dtype: Any) -> None:
-    if dtype != numpy_dtype(tensor.dtype):
-        raise UsageError(
-            f"{tensor.name} has shape {tensor.shape} and dtype {dtype}; "
-            f"the kernel takes {tensor.shape} and {numpy_dtype(tensor.dtype)}"
-        )
-
-
-def _check_placed(array: DeviceArray, tensor: TensorSpec) -> None:
-    """Raise UsageError for what a kernel cannot take where it lies."""
-    _check_dtype(tensor, numpy_dtype(array.dtype))
-    if array.address == 0 or array.address % DTYPES[tensor.dtype].size:
-        raise UsageError(f"{tensor.name} lies at {array.address:#x}, which is no address of a {tensor.dtype}")
-    repeated = any(n > 1 and stride == 0 for n, stride in zip(array.shape, array.strides, strict=True))
-    if tensor.role == "output" and repeated:
-        raise UsageError(f"{tensor.name} has strides {array.strides}: results need elements of their own to go to")

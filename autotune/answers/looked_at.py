@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 
 from autotune.core.candidate import Candidate
@@ -24,13 +25,13 @@ def looked_at(
 ) -> tuple[Families, str]:
     """What may answer, and for which op."""
     if template is None or not templates.names_file(str(template)):
-        name = get_op(op or "forward").name  # before it is taken for the name of a folder
+        name = get_op("forward" if op is None else op).name  # before it is taken for the name of a folder
         if template is None:
             return Families(templates.builtin_templates(name)), name
         return Families((templates.find_template(name, str(template)),)), name
     path = Path(template)
     computed = templates.load_template(path).op
-    if op not in {None, computed}:
+    if op is not None and op != computed:
         raise UsageError(f"the template {path} computes {computed!r}, not {op!r}")
     own = load_own(path, reference, inputs)
     shipped = tuple(other for other in templates.builtin_templates(own.op) if other.name != own.name)
@@ -69,8 +70,10 @@ def make_wish(objective: str, max_error: float | None, cap: Cap) -> Wish:
     found = find_objective(objective)
     if found.several:
         raise UsageError(f"objective {objective!r} has no single winner; look up time, energy or edp")
-    if max_error is not None and not max_error > 0:
-        raise UsageError(f"max_error={max_error} must be more than 0: the part of the error bound that may be used")
+    if max_error is not None and not (isinstance(max_error, Real) and max_error > 0):
+        raise UsageError(
+            f"max_error={max_error!r} must be a number, and more than 0: the part of the error bound that may be used"
+        )
     return Wish(found, max_error, cap)
 
 

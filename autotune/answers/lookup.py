@@ -21,7 +21,7 @@ from autotune.answers.failed import Failed
 from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.core import settings
 from autotune.core.candidate import Candidate
-from autotune.core.database_files import plain_path
+from autotune.core.database_files import as_text, plain_path
 from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import UsageError
 from autotune.core.measurement import TimingKind
@@ -167,7 +167,7 @@ def _finder(
 
 def _location(db: str | Path | None) -> str:
     """The database meant, as text that stays the same when the working folder changes."""
-    text = settings.database() if db is None else str(db)
+    text = settings.database() if db is None else as_text(db)
     return text if text[:1] == "/" or "://" in text or not text.strip() else str(plain_path(text))
 
 

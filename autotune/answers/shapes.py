@@ -46,11 +46,11 @@ class ShapeReader:
         expected = {tensor.name: tensor for tensor in self._op.tensors(found)}
         for name, shape in shapes.items():
             if shape != expected[name].shape:
+                own, theirs = self._tensors[name].shape, expected[name].shape
                 said = ", ".join(f"{field}={value}" for field, value in changes.items())
-                raise UsageError(
-                    f"{name} has shape {shape}; the kernel takes {self._tensors[name].shape}"
-                    + (f", or {expected[name].shape} with {said} as the other arrays have it" if said else "")
-                )
+                takes = f"{own}" if theirs == own else f"{own}, or {theirs}"
+                why = f" with {said} as the other arrays have it" if said else ""
+                raise UsageError(f"{name} has shape {shape}; the kernel takes {takes}{why}")
         return found
 
     def _fields_of(self, shapes: Shapes) -> list[tuple[str, int]]:

@@ -1,5 +1,6 @@
 """Database files, judged before SQLite touches them. Light: needs no SQLAlchemy."""
 
+import os
 import re
 from pathlib import Path
 
@@ -8,6 +9,17 @@ from autotune.core.passwords import resembles_url
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 """How every SQLite file begins."""
+
+
+def as_text(database: object) -> str:
+    """A database as a caller names it: a path, or text.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(database, str | os.PathLike):
+        return str(database)
+    raise UsageError(f"db={database!r} is neither the path of a database nor its URL")
 
 
 def plain_path(text: str) -> Path | None:

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.core.errors import UsageError
 from autotune.gpus.cap import NO_CAP, Cap, parse_cap
 from autotune.gpus.spec import DeviceSpec
 
@@ -62,8 +63,21 @@ class DeviceName:
         return self.kind if self.gpu is None else f"{self.kind}:{self.gpu}"
 
 
+def require_name(device: object) -> None:
+    """Raise UsageError for what is no text: no device's name."""
+    if not isinstance(device, str):
+        raise UsageError(
+            f"device={device!r} is no device's name; write 'cuda', 'cuda:1', 'cpu', or a GPU's as in 'h200'"
+        )
+
+
 def parse_device(name: str) -> DeviceName:
-    """The one reading of device names. What does not begin with a kind of `DEVICES` names a GPU model."""
+    """The one reading of device names. What does not begin with a kind of `DEVICES` names a GPU model.
+
+    Raises:
+        UsageError: it is no text.
+    """
+    require_name(name)
     device, at, limits = name.rpartition("@")
     cap = parse_cap(limits) if at else NO_CAP
     if cap is None or not at:

@@ -3,7 +3,7 @@
 from autotune.core import settings
 from autotune.core.errors import DeviceMissing
 from autotune.gpus import present as here
-from autotune.gpus.identity import parse_device
+from autotune.gpus.identity import parse_device, require_name
 from autotune.gpus.spec import DeviceSpec
 
 
@@ -12,7 +12,10 @@ def meant_gpu(device: str | None) -> tuple[str, DeviceSpec | None]:
 
     Raises:
         DeviceMissing: `cuda` is asked for where there is no GPU.
+        UsageError: it is no text.
     """
+    if device is not None:
+        require_name(device)
     asked = device or settings.device()
     meant = parse_device(asked or "cuda")
     present = here.present_gpu(meant.index)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from autotune.core.errors import UsageError
 from autotune.integrations import torch_kernels as kernels
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -33,6 +34,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
         UsageError: tensors that do not go together, or a scale that is not positive.
         AutotuneError: as `autotune.kernel` and its calls.
     """
+    require_tensors(q, k, v)
     if torch.is_autocast_enabled(q.device.type):
         wanted = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(wanted), k.to(wanted), v.to(wanted)
@@ -46,6 +48,16 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
             return _Transformed.apply(q, k, v, causal, scale)[0]
         return _forward_op(q, k, v, causal, scale)[0]
     return plain_attention(q, k, v, causal, scale, None)
+
+
+def require_tensors(*given: Any) -> None:
+    """Raise UsageError for what is no tensor of PyTorch's, and does not act as one."""
+    for tensor in given:
+        if not isinstance(tensor, torch.Tensor) and not hasattr(tensor, "__torch_function__"):
+            raise UsageError(
+                f"attention takes PyTorch's tensors, not {type(tensor).__name__}: torch.from_numpy makes one of an "
+                "array of NumPy's, and autotune.kernel takes arrays of other libraries"
+            )
 
 
 def plain_attention(q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:

@@ -11,7 +11,14 @@ from torch.nn import functional
 from autotune.answers.calls import TorchCall
 from autotune.answers.kernel import remember
 from autotune.integrations import torch_kernels as kernels
-from autotune.integrations.torch_ops import attention, head_size, is_plain, plain_attention, wants_gradients
+from autotune.integrations.torch_ops import (
+    attention,
+    head_size,
+    is_plain,
+    plain_attention,
+    require_tensors,
+    wants_gradients,
+)
 
 logger = logging.getLogger("autotune.torch")
 
@@ -41,6 +48,10 @@ def scaled_dot_product_attention(
 
     Where kernels do not compute what is asked (other masks, dropout, elements of float64, …) PyTorch does, and the
     reason is logged once, by the logger `autotune.torch`.
+
+    Raises:
+        UsageError: query, key or value is no tensor of PyTorch's.
+        AutotuneError: as `autotune.torch.attention`.
     """
     kind = None
     if attn_mask is None and not dropout_p and not torch.compiler.is_compiling():
@@ -48,6 +59,7 @@ def scaled_dot_product_attention(
         known = _KNOWN.get(kind)
         if known is not None:
             return plain_attention(query, key, value, *known)
+    require_tensors(query, key, value)
     lower_right = False
     if attn_mask is not None and not is_causal:
         alignment = _alignment(attn_mask, query, key)

@@ -26,7 +26,7 @@ def get_op(name: str) -> Op:
     Raises:
         ProblemError: there is none; the message lists those there are.
     """
-    if name not in _OPS:
+    if not isinstance(name, str) or name not in _OPS:
         raise ProblemError(
             f"unknown op {name!r}; known: {', '.join(_OPS)} (your own: --template my.cu.j2 --reference module:function)"
         )

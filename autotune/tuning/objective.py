@@ -79,7 +79,8 @@ def find_objective(text: str) -> Objective:
     Raises:
         UsageError: there is none of this name.
     """
-    name = ",".join(sorted((part.strip() for part in text.lower().split(",")), reverse=True))
+    parts = text.lower().split(",") if isinstance(text, str) else ()
+    name = ",".join(sorted((part.strip() for part in parts), reverse=True))
     if name not in OBJECTIVES:
         raise UsageError(f"objective {text!r} is none; choose from {' | '.join(OBJECTIVES)}")
     return OBJECTIVES[name]

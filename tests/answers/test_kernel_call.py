@@ -66,11 +66,13 @@ def test_wrong_calls(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no argument 'x'"):
         kernel(**inputs, x=1)
     with pytest.raises(
-        UsageError, match=r"v has shape \(1, 1, 39, 32\); the kernel takes .*, or \(1, 1, 40, 32\) with"
+        UsageError, match=r"v has shape \(1, 1, 39, 32\); the kernel takes \(1, 1, 40, 32\) with B=1, .*T_kv=40"
     ):
         kernel(**{**inputs, "v": inputs["v"][:, :, :39]})
     with pytest.raises(UsageError, match=r"q has shape \(1, 2, 40, 16\); the kernel takes \(1, 2, 40, 32\)"):
         kernel(**{**inputs, "q": inputs["q"][..., :16]})
+    with pytest.raises(UsageError, match=r"kernel takes \(1, 1, 40, 32\), or \(1, 1, 50, 32\) with .*T_kv=50 as the"):
+        kernel(**{**inputs, "k": np.zeros((1, 1, 50, 32), np.float32)})
     with pytest.raises(UsageError, match="NH=3 is not divisible by NH_kv=2"):
         kernel(q=np.zeros((1, 3, 40, 32), np.float32), k=np.zeros((1, 2, 40, 32), np.float32), v=inputs["v"])
     with pytest.raises(UsageError, match=r"k has shape .* and dtype float64"):

@@ -194,3 +194,37 @@ def test_a_kind_of_call_is_looked_up_once(driver: EmulatedDriver, monkeypatch: p
     shifted = torch.zeros(q.numel() + 1, dtype=torch.float16)[1:].view(shape).copy_(q)
     with pytest.raises(TypeError):  # of a known kind, but where TMA does not take it
         both(0.1, shifted)
+
+
+def test_results_that_overlap(driver: EmulatedDriver) -> None:
+    """Refused at the first call of a kind, and after one of that kind that was right; slices of one tensor are not."""
+    kernel = emulated(autotune.kernel("backward", device="cpu", db="/nonexistent/none.db", **FIELDS), driver)
+    tensors, expected = case("backward", NH_kv=2)
+    slices = torch.full((1, 2, 40, 3 * 32 + 8), torch.nan)
+    shape = (1, 2, 40, 32)
+    for _ in range(2):
+        whole = torch.empty(shape)
+        spread = dict(zip(("dq", "dk", "dv"), (slices[..., i : i + 32] for i in (0, 32, 64)), strict=True))
+        close(kernel(**tensors, **spread), expected)
+        launched = len(driver.launched)
+        with pytest.raises(UsageError, match="dq and dk overlap in memory"):
+            kernel(**tensors, **{**spread, "dk": slices[..., 8:40]})
+        with pytest.raises(UsageError, match="dq and dk overlap in memory"):
+            kernel(**tensors, dq=whole, dk=whole)
+        with pytest.raises(UsageError, match="k and dv overlap in memory"):
+            kernel(**tensors, dv=tensors["k"])
+        with pytest.raises(UsageError, match=r"dq has strides .*: results need elements of their own"):
+            kernel(**tensors, dq=torch.zeros(1, 1, 1, 32).expand(shape))
+        assert len(driver.launched) == launched
+    same = dict.fromkeys(("q", "k", "v"), tensors["q"])
+    kernel(**{**tensors, **same}, dq=whole)  # inputs may be one tensor
+
+
+def test_arrays_that_are_no_tensors() -> None:
+    array = np.zeros((1, 2, 40, 32), np.float32)
+    tensor = torch.from_numpy(array)
+    for call in (attention, torch_sdpa.scaled_dot_product_attention):
+        for place in range(3):
+            given = [array if place == number else tensor for number in range(3)]
+            with pytest.raises(UsageError, match="attention takes PyTorch's tensors, not ndarray"):
+                call(*given)
