@@ -98,9 +98,10 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
+        context = getattr(error, "ctx", None)
+        command = "autotune" if context is None else context.command_path
         # Empty after a group without a command, whose help has been shown.
-        return _fail(f"{message} (see autotune{command} --help)", error.exit_code) if message else error.exit_code
+        return _fail(f"{message} (see {command} --help)", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except SystemExit as error:
@@ -136,8 +137,6 @@ def _fail(message: str, code: int) -> int:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return _fail(f"the output could not be written: {error.strerror}", 1)
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"
