@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -98,8 +98,7 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        context = getattr(error, "ctx", None)
-        command = "autotune" if context is None else context.command_path
+        command = " ".join(["autotune", *_called(arguments)])
         # Empty after a group without a command, whose help has been shown.
         return _fail(f"{message} (see {command} --help)", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -111,6 +110,16 @@ def run(arguments: Sequence[str]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort, named as a bug
         return _unforeseen(error)
+
+
+def _called(arguments: Sequence[str]) -> Iterator[str]:
+    """The command of a line, after the groups that it is in: not every error of its options knows it."""
+    group: Any = typer.main.get_command(build_app(arguments[:1])) if arguments and arguments[0] in COMMANDS else None
+    for argument in arguments:
+        group = getattr(group, "commands", {}).get(argument)
+        if group is None:
+            return
+        yield argument
 
 
 def _invoke(arguments: list[str]) -> int:

@@ -92,11 +92,10 @@ def test_forgetting_what_is_not_there(db: Path, capsys: Capture) -> None:
     assert "there is no record 99999; nothing was forgotten" in fails(capsys, 1, "db", "forget", "99999")
     assert "there is no record 77, 99999" in fails(capsys, 1, "db", "forget", "2", "99999", "77", "--json")
     assert "there is no record 9" in fails(capsys, 1, "db", "forget", "9" * 30, "--dry-run")
-    assert (
-        call(capsys, "db", "forget", "2", "--outcome", "crash")["forgotten"] == {}
-    )  # there is one, of another outcome
+    # There is such a record, of another outcome.
+    assert call(capsys, "db", "forget", "2", "--outcome", "crash")["forgotten"] == {}
     with open_store(db) as store:
-        assert len(store.measurements(stage=None)) == 4
+        assert len(list(store.measurements(stage=None))) == 4
 
 
 @pytest.mark.parametrize(
@@ -105,6 +104,8 @@ def test_forgetting_what_is_not_there(db: Path, capsys: Capture) -> None:
         (["forget", "x"], "db forget"),
         (["forget", "1", "--colour"], "db forget"),
         (["export", "--format", "x"], "db export"),
+        (["export", "--op"], "db export"),
+        (["import"], "db import"),
         (["starts", "add"], "db starts add"),
         (["nothing"], "db"),
     ],

@@ -116,7 +116,7 @@ def test_a_spreadsheet_without_rows_has_its_heading(what: str, own: Path, capsys
     with open_store() as store:
         search = store.start_search(H200, FORWARD, {"templates": {"simt": "h"}}, {})
         store.record(H200, FORWARD, candidate(7), SOURCE, ok(0.5), search.id)
-    chosen = () if what == "devices" else ("--op", "forward")
+    chosen = {"devices": (), "winners": ("--op", "forward", "--own")}.get(what, ("--op", "forward"))
     headings = []
     for device in ("h200", "a100"):
         assert run(["list", what, "--csv", *chosen, "--device", device]) == 0
