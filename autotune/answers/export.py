@@ -13,7 +13,7 @@ from autotune.answers.export_projects import header_compile_line, header_text, t
 from autotune.answers.export_text import compile_line, export_text, has_main
 from autotune.answers.lookup import best
 from autotune.core.errors import AutotuneError, UsageError
-from autotune.core.files import replacing
+from autotune.core.files import written
 from autotune.core.values import Value
 from autotune.families.user_functions import Function, Named
 from autotune.gpus.spec import DeviceSpec
@@ -121,8 +121,8 @@ def export(  # noqa: PLR0913 - as `autotune.best`
         _write(path, export_text(found, path.name, main))
         compiled = compile_line(found, str(path), main)
     return Exported(
-        path=str(path), format=format, op=found.problem.op, problem=found.problem.fields, device=found.device.name,
-        template=found.candidate.template, config=found.config, **found.traits.to_json(),
+        path=str(path), format=format, op=found.problem.op, problem=dict(found.problem.values),
+        device=found.device.name, template=found.candidate.template, config=found.config, **found.traits.to_json(),
         answer=found.answer, kind=found.kind, ms=found.ms, found_ms=found.found_ms, found_for=found.found_for,
         source_hash=found.source.hash, main=main, compile=compiled, notes=tuple(notes),
     )  # fmt: skip
@@ -147,8 +147,5 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(f"{path} is a folder; name a file, such as {path / 'kernel.cu'}")
     if not path.parent.is_dir():
         raise UsageError(f"the folder {path.parent} does not exist; make it, or write elsewhere with --output")
-    try:
-        with replacing(path) as file:
-            file.write(text)
-    except OSError as error:
-        raise AutotuneError(f"cannot write {path}: {error.strerror or error}") from error
+    with written(path) as file:
+        file.write(text)

@@ -20,7 +20,7 @@ from autotune.answers.ncu_table import MARK, Profile, parse_profile
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
 from autotune.core.errors import AutotuneError, DeviceMissing, LaunchError, UsageError
-from autotune.core.files import replacing
+from autotune.core.files import written
 from autotune.core.values import Config, Value
 from autotune.devices.driver import Driver, cuda_driver
 from autotune.families.op_ref import OpRef
@@ -118,7 +118,7 @@ def profile(found: Best, task: ProfileTask, command: Sequence[str], output: Path
         DeviceMissing: there is no GPU.
         CompileError, BuildError: the kernel does not build.
         LaunchError: ncu failed, or saw no kernel; the message has what it said.
-        UsageError: the file cannot be written.
+        AutotuneError: the file cannot be written.
     """
     spec = require_gpu(task.gpu)
     if spec.name != found.device.name:
@@ -166,11 +166,8 @@ def _tail(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def _write(output: Path, text: str) -> None:
-    try:
-        with replacing(output) as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror or error}") from error
+    with written(output) as file:
+        file.write(text)
 
 
 def kernel_of(task: ProfileTask, driver: Driver | None = None) -> Kernel:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.options import PROBLEM_PANEL, AskedFields, FullPrecisionOption, field_products, problem_options
-from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say
+from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say, say_missing
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def command(  # noqa: PLR0913 - one parameter an option
     lab = open_lab(device, seed)
     if quick:
         _tune(problems, lab, db, full_precision=full_precision)
+    else:
+        say_missing(db)
     with contextlib.redirect_stdout(sys.stderr):  # what peers print is no part of the table
         rows = _compared(problems, lab, peers, rounds, db, full_precision=full_precision)
         versions = versions_of(peers)

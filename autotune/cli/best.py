@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, say_missing
 from autotune.core.values import format_config
 from autotune.core.words import format_ms
 
@@ -55,8 +55,10 @@ def command(  # noqa: PLR0913 - one parameter an option
         max_error=max_error,
         **asked.values(),
     )
+    missing = say_missing(db)
     if as_json:
-        print_json(answer.to_json(source=source, plan=plan))
+        data = answer.to_json(source=source, plan=plan)
+        print_json({**data, "notes": [*data["notes"], *missing]})
     elif source:
         typer.echo(answer.source.code, nl=False)
     else:

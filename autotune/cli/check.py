@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import options
-from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table, say
+from autotune.cli.output import DbOption, JsonOption, print_json, print_pairs, print_table, say, say_missing
 from autotune.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         pairs = [options.split_setting(text, "--param") for text in param or ()]
         params = {name: options.parse_value(value) for name, value in pairs}
         ok = _check_one(op, {"params": params, "hints": hints, "estimate": estimate, **common}, as_json)
+        say_missing(db)
     if not ok:
         raise typer.Exit(1)
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import starts
+from autotune.cli.filters import check_op, problems_of
 from autotune.cli.output import DbOption, JsonOption, print_json, say
-from autotune.core.errors import UsageError
-from autotune.core.files import replacing
+from autotune.core.errors import AutotuneError, UsageError
+from autotune.core.files import written
 from autotune.core.outcome import Outcome
 from autotune.core.passwords import hidden
 from autotune.core.words import number
@@ -69,6 +70,7 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     from autotune.store.transfer import export_file, export_lines
 
     with open_store(db, create=False) as store:
+        check_op(op, problems_of(store))
         if optuna is not None:
             if winners or output or template or form is not Form.LINES:
                 raise UsageError(
@@ -92,7 +94,7 @@ def export_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if as_json:
         print_json({"lines": count, "file": str(output)})
     else:
-        say(f"{count} lines written to {output}")
+        say(f"{number(count, 'line')} written to {output}")
 
 
 def _mirror(
@@ -117,7 +119,7 @@ def _mirror(
     for one in mirrored:
         said = ", ".join(f"{outcome} {count}" for outcome, count in one.outcomes.items())
         again = "; made anew, since records have changed" if one.anew else ""
-        say(f"{one.study}: {one.added} trials added, {one.known} there already ({said or 'no trial'}){again}")
+        say(f"{one.study}: {number(one.added, 'trial')} added, {one.known} there already ({said or 'no trial'}){again}")
     count = f"{len(mirrored)} {'study' if len(mirrored) == 1 else 'studies'}"
     say(f"{count}; next: optuna-dashboard {shlex.quote(hidden(target))}")
 
@@ -139,11 +141,8 @@ def _export_recording(
     if output is None:
         typer.echo(text, nl=False)
         return
-    try:
-        with replacing(output) as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    with written(output) as file:
+        file.write(text)
     if as_json:
         print_json({"configurations": len(recording.results), "file": str(output)})
     else:
@@ -175,12 +174,15 @@ def import_command(
     from autotune.store.transfer import import_lines
 
     lines = list(read_lines(file))  # before a database is made for them
+    if not lines:
+        raise AutotuneError(f"there is no record in {file}; nothing was imported")
     with open_store(db) as store:
         report = import_lines(store, lines)
     if as_json:
         print_json({"added": report.added, "known": report.known, "winners": report.winners})
     else:
-        say(f"{report.added} records added, {report.known} known already, {report.winners} winners stand")
+        winners = f"{number(report.winners, 'winner')} {'stands' if report.winners == 1 else 'stand'}"
+        say(f"{number(report.added, 'record')} added, {report.known:,} known already, {winners}")
 
 
 @app.command("forget")
@@ -213,6 +215,7 @@ def forget_command(  # noqa: PLR0913, PLR0917 - one parameter an option
     if not ids and not any(where.values()):
         raise UsageError("name what to forget: numbers of records, --outcome, --op, --problem, --template or --device")
     with open_store(db, create=False) as store:
+        check_op(op, problems_of(store))
         found = store.forget(where, ids or (), dry=dry_run)
     if as_json:
         print_json({"forgotten": dict(found.outcomes), "winners_replaced": found.replaced, "winners_gone": found.gone})

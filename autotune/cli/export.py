@@ -17,7 +17,7 @@ from autotune.cli.options import (
     TemplateOption,
     problem_options,
 )
-from autotune.cli.output import DbOption, JsonOption, print_json, say
+from autotune.cli.output import DbOption, JsonOption, print_json, say, say_missing
 from autotune.core.words import format_ms
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ def command(  # noqa: PLR0913 - one parameter an option
         reference=reference, inputs=None, full_precision=full_precision, objective=objective, max_error=max_error,
         **asked.values(),
     )  # fmt: skip
+    missing = say_missing(db)
     if as_json:
-        print_json(written.to_json())
+        print_json({**written.to_json(), "notes": [*written.notes, *missing]})
     else:
         _print(written)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli.filters import check_fields, problems_of
 from autotune.cli.options import AskedFields, Wanted, problem_options
 from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say
 from autotune.core.errors import UsageError
@@ -14,6 +15,7 @@ from autotune.core.words import format_ms
 from autotune.tuning.objective import find_objective
 
 if TYPE_CHECKING:
+    from autotune.core.problem import Problem
     from autotune.store.records import StoredMeasurement
     from autotune.store.store import Store
     from autotune.tuning.objective import Objective
@@ -120,7 +122,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one list: give one of them")
     form = "csv" if as_csv else "json" if as_json else "table"
-    wanted = Wanted(op, filters, device)
+    wanted = Wanted(op, check_fields(op, filters, lambda: _known(db)), device)
     if what == What.GPUS:
         return _print_gpus(limit, form)
     if what == What.WINNERS:
@@ -129,7 +131,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             records = [record for record in _by_energy(by, db, full_precision) if _is(record, wanted, template)]
         else:
             records = _winners(wanted, template, db, full_precision=full_precision, shipped=shipped, own=own)
-        return _print_records(_sorted(records, sort)[:limit], form)
+        return _print_records(_sorted(records, sort)[:limit], form, op)
     from autotune.store import open_store
 
     with open_store(db, create=False) as store:
@@ -138,12 +140,12 @@ def command(  # noqa: PLR0913 - one parameter an option
             if filters:
                 where["problems"] = [str(s.problem) for s in store.problems(op=op) if wanted.has(s.problem)]
             trials = store.trials(**where, limit=limit or _MOST_TRIALS, fastest=sort == Sort.MS)
-            return _print_records(trials, form)
+            return _print_records(trials, form, op)
         made = {What.PROBLEMS: _problems, What.SEARCHES: _searches, What.DEVICES: _devices}[what](store, wanted)
     if sort is not None:
         key = (lambda row: row["best ms"] or float("inf")) if sort == Sort.MS else (lambda row: -row["id"])
         made.sort(key=key)
-    return _print_rows(_COLUMNS[what], made[:limit], form)
+    return _print_rows(what, made[:limit], form, op)
 
 
 _Row = dict[str, Any]
@@ -159,13 +161,36 @@ _COLUMNS = {
 """Columns of the tables; JSON and CSV have the same names, and problems as objects or a column a field."""
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[_Row], form: str) -> None:
+_NAMES = {
+    What.PROBLEMS: ("problem", "device", "trials", "ok", "measured ms", "estimated ms"),
+    What.SEARCHES: (
+        "id", "problem", "device", "sampler", "seed", "state", "trials", "ok", "best ms", "kind", "at trial", "x best",
+        "begun", "templates", "part", "objective", "max_error",
+    ),
+    What.DEVICES: ("device", "kind", "title", "arch", "problems", "trials", "winners"),
+    What.TRIALS: (
+        "id", "origin", "date", "search", "source_hash", "device", "problem", "template", "stage", "outcome", "ms",
+        "kind", "energy_mj", "power_w", "message",
+    ),
+}  # fmt: skip
+"""What the CSV of no rows says it would have: what every row has."""
+
+
+def _names(what: What, op: str | None) -> list[str]:
+    from autotune.ops.registry import get_op, op_names
+
+    fields = [field.name for field in get_op(op).fields if not field.implied] if op in op_names() and op else []
+    return [part for name in _NAMES[what] for part in (("op", *fields) if name == "problem" else (name,))]
+
+
+def _print_rows(what: What, rows: Sequence[_Row], form: str, op: str | None) -> None:
     from autotune.report.table import column_name
 
+    columns = _COLUMNS[what]
     if form == "json":
         print_json([{**row, "problem": row["problem"].to_json()} if "problem" in row else row for row in rows])
     elif form == "csv":
-        print_csv([_flat(row) for row in rows])
+        print_csv([_flat(row) for row in rows], _names(what, op))
     else:
         print_table(columns, [[_shown(row[column_name(column)]) for column in columns] for row in rows])
 
@@ -192,13 +217,13 @@ def _print_gpus(limit: int | None, form: str) -> None:
         (print_csv if form == "csv" else print_json)(gpus.to_json()[:limit])
 
 
-def _print_records(records: "Sequence[StoredMeasurement]", form: str) -> None:
+def _print_records(records: "Sequence[StoredMeasurement]", form: str, op: str | None) -> None:
     from autotune.report.listing import listing
 
     if form == "json":
         print_json([{**row, "problem": row["problem"].to_json()} for row in map(_row, records)])
     elif form == "csv":
-        print_csv([_flat(_row(record)) for record in records])
+        print_csv([_flat(_row(record)) for record in records], _names(What.TRIALS, op))
     else:
         shown = listing(records)
         for name, value in shown.shared:
@@ -303,6 +328,16 @@ def _shipped_winners(*, full_precision: bool) -> "list[StoredMeasurement]":
         for line in shipped_winners()
         if not full_precision or line.candidate.template in full_versions(line.problem.op)
     ]
+
+
+def _known(db: str | None) -> "list[Problem]":
+    """The problems of the database, if there is one."""
+    from autotune.store import open_store
+
+    if db is None and _no_database():
+        return []
+    with open_store(db, create=False) as store:
+        return list(problems_of(store)())
 
 
 def _no_database() -> bool:

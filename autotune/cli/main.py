@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -98,9 +98,9 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
-        command = f" {arguments[0]}" if arguments and arguments[0] in COMMANDS else ""
+        command = " ".join(["autotune", *_called(arguments)])
         # Empty after a group without a command, whose help has been shown.
-        return _fail(f"{message} (see autotune{command} --help)", error.exit_code) if message else error.exit_code
+        return _fail(f"{message} (see {command} --help)", error.exit_code) if message else error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except SystemExit as error:
@@ -110,6 +110,16 @@ def run(arguments: Sequence[str]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort, named as a bug
         return _unforeseen(error)
+
+
+def _called(arguments: Sequence[str]) -> Iterator[str]:
+    """The command of a line, after the groups that it is in: not every error of its options knows it."""
+    group: Any = typer.main.get_command(build_app(arguments[:1])) if arguments and arguments[0] in COMMANDS else None
+    for argument in arguments:
+        group = getattr(group, "commands", {}).get(argument)
+        if group is None:
+            return
+        yield argument
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -136,8 +146,6 @@ def _fail(message: str, code: int) -> int:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return _fail(f"the output could not be written: {error.strerror}", 1)
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return _fail("too few files may be open at a time: raise the limit (ulimit -n 1024)", 1)
     hint = "" if os.environ.get("AUTOTUNE_DEBUG") else "; set AUTOTUNE_DEBUG=1 for the traceback"

@@ -3,10 +3,13 @@
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from autotune.core.database_files import check_file, plain_path
+from autotune.core.settings import named_database
 from autotune.core.words import printable
 from autotune.store.plain import dumps
 
@@ -29,13 +32,37 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(json.loads(dumps(data)), indent=2))
 
 
-def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
-    """Comma-separated values with a heading; columns are the names of all rows, in the order of their appearance."""
+def say_missing(db: str | None) -> tuple[str, ...]:
+    """One line on stderr where the database that is named is not there, so that what ships answers; also returned."""
+    named = db if db is not None else named_database()
+    path = None if named is None else _file(named)
+    if path is None or check_file(path):
+        return ()
+    said = f"there is no database {path}: the answer is of what ships"
+    typer.echo(printable(f"note: {said}"), err=True)
+    return (said,)
+
+
+def _file(database: str) -> Path | None:
+    """The file of a database; None for a server."""
+    if not database.startswith("sqlite"):
+        return plain_path(database)
+    from autotune.store.location import database_url, sqlite_path  # SQLAlchemy, which look-ups in a path do without
+
+    return sqlite_path(database_url(database))
+
+
+def print_csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str] = ()) -> None:
+    """Comma-separated values with a heading: the names of all rows, in the order of their appearance.
+
+    Where there is no row, `columns`.
+    """
     import csv
     import io
 
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row) or columns
+    writer = csv.DictWriter(text, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     typer.echo(text.getvalue(), nl=False)

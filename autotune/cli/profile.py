@@ -15,7 +15,7 @@ from autotune.cli.options import (
     TemplateOption,
     problem_options,
 )
-from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say
+from autotune.cli.output import DbOption, JsonOption, print_json, print_table, say, say_missing
 
 if TYPE_CHECKING:
     from autotune.answers.ncu_table import Profile
@@ -67,6 +67,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         op, device=device, db=db, template=template, reference=reference, inputs=None,
         full_precision=full_precision, objective="time", max_error=None, **asked.values(),
     )  # fmt: skip
+    say_missing(db)
     task = task_of(found, index, reference)
     if print_command:
         typer.echo(shlex.join(ncu_command(task, ncu or "ncu", level.value)))

@@ -1,6 +1,5 @@
 """`autotune report`: a database as one page to look at."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,13 +137,10 @@ def _require_folder(output: Path) -> None:
 
 
 def _write(output: Path, page: str) -> None:
-    from autotune.core.files import replacing
+    from autotune.core.files import written
 
-    try:
-        with replacing(output) as file:
-            file.write(page)
-    except OSError as error:
-        raise UsageError(f"cannot write {shlex.quote(str(output))}: {error.strerror or error}") from error
+    with written(output) as file:
+        file.write(page)
 
 
 def _json(output: Path, page: str, sections: "Sequence[Section]", left_out: int) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def add_command(
 ) -> None:
     """Add a record's configuration to the starts of its family, in the file beside the template."""
     from autotune.answers.starting import start_of, with_start
-    from autotune.core.files import replacing
+    from autotune.core.files import written
     from autotune.core.resources import in_checkout
     from autotune.families.starts import SUFFIX, starts_text
     from autotune.families.template import find_template, load_template, names_file
@@ -107,11 +107,8 @@ def add_command(
     start = replace(start_of(family, line, when), note=note)
     beside = family.path.with_name(family.name + SUFFIX)
     starts = with_start(family, start, at)
-    try:
-        with replacing(beside) as file:
-            file.write(starts_text(starts))
-    except OSError as error:
-        raise UsageError(f"cannot write {beside}: {error.strerror}") from error
+    with written(beside) as file:
+        file.write(starts_text(starts))
     place = starts.index(start) + 1
     if as_json:
         print_json({**_named(family), "file": str(beside), "place": place, "values": dict(start.values)})

@@ -10,6 +10,7 @@ from stat import S_ISREG
 from typing import IO
 
 from autotune.core.database_files import SQLITE_MAGIC
+from autotune.core.errors import AutotuneError
 
 
 @contextmanager
@@ -37,6 +38,25 @@ def replacing(path: Path) -> Iterator[IO[str]]:
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[str]]:
+    """`replacing` for a file that a user has asked for. The request is sound, so that it fails is no usage error.
+
+    Raises:
+        AutotuneError: it cannot be written, or is a database.
+    """
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path | str, error: OSError) -> AutotuneError:
+    """What to raise where a user's file cannot be written: one line, and the exit code of a failure."""
+    return AutotuneError(f"cannot write {path}: {error.strerror or error}")
 
 
 def _is_stream(path: Path) -> bool:

@@ -87,9 +87,14 @@ def read_size(text: str, where: str) -> int | None:
     raise UsageError(f"{where}={text!r} is no size; write 500M or 20G, or none for no limit")
 
 
+def named_database() -> str | None:
+    """Path or SQLAlchemy URL of the database that `AUTOTUNE_DB` names, if it does."""
+    return _variable("AUTOTUNE_DB")
+
+
 def database() -> str:
     """Path or SQLAlchemy URL of the database: `AUTOTUNE_DB`, else `autotune.db` in the data folder."""
-    return _variable("AUTOTUNE_DB") or str(data_folder() / "autotune.db")
+    return named_database() or str(data_folder() / "autotune.db")
 
 
 def on_miss() -> str | None:

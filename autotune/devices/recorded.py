@@ -125,7 +125,10 @@ def of_lines(lines: Sequence["Line"], where: str) -> RecordedSpace:
         "sets of parameters": sorted({", ".join(line.candidate.config) for line in lines}),
     }.items():
         if len(found) > 1:
-            raise UsageError(f"{where} holds several {what}, a recording has one: {'; '.join(found[:5])}")
+            many = f"{where} holds several {what}, a recording has one"
+            if what == "templates":
+                raise UsageError(f"{many}: choose one with --template NAME (there are {', '.join(found)})")
+            raise UsageError(f"{many}: {'; '.join(found[:5])}")
     names = list(lines[0].candidate.config)
     results: dict[tuple[Value, ...], RecordedResult] = {}
     for line in lines:

@@ -73,14 +73,24 @@ class Field:
             if str(value).lower() not in known:
                 raise ProblemError(f"{said} is neither true nor false")
             return known[str(value).lower()]
+        return self._float(said, value) if self.kind == "float" else self._whole(op, said, value)
+
+    def _float(self, said: str, value: Value) -> float:
         number: object = value
         if isinstance(value, str):
             with suppress(ValueError):
-                number = float(value) if self.kind == "float" else int(value)
-        if self.kind == "float":
-            if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
-                raise ProblemError(f"{said} is not a finite number")
-            return float(number)
+                number = float(value)
+        if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
+            raise ProblemError(f"{said} is not a finite number")
+        return float(number)
+
+    def _whole(self, op: str, said: str, value: Value) -> int:
+        number: object = value
+        if isinstance(value, str):
+            with suppress(ValueError):
+                number = int(value)
+        elif isinstance(value, float) and value.is_integer():  # 1e3
+            number = int(value)
         if isinstance(number, bool) or not isinstance(number, Integral):
             raise ProblemError(f"{said} is not a whole number")
         whole = int(number)

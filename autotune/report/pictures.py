@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.core.errors import UsageError
 from autotune.core.extras import install
+from autotune.core.files import not_written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,12 +36,12 @@ def save_plot(figure: "Figure", path: Path) -> None:
     """Write a picture.
 
     Raises:
-        UsageError: the file cannot be written.
+        AutotuneError: the file cannot be written.
     """
     try:
         figure.savefig(path, dpi=160)
     except OSError as error:
-        raise UsageError(f"--plot {path}: {error}") from error
+        raise not_written(path, error) from error
 
 
 def dress_axes(axes: Any) -> None:

@@ -79,7 +79,8 @@ def work_text(progress: Progress) -> str:
         "waiting": "waiting for other workers, ",
     }.get(progress.phase, "")  # fmt: skip
     rest = "" if left is None or progress.phase != "searching" else f", about {clock(left)} left"
-    busy = "" if progress.phase == "done" else f"{doing}{load.building} building, {load.waiting} waiting; "
+    waiting = load.queued + load.waiting
+    busy = "" if progress.phase == "done" else f"{doing}{load.building} building, {waiting} waiting; "
     return f"{busy}compile {load.build_seconds:.0f} s, device {load.device_seconds:.0f} s{rest}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from autotune.core.errors import UsageError
-from autotune.core.files import replacing
+from autotune.core.files import written
 from autotune.store.json_lines import Line, LineError, parse_line
 
 
@@ -36,14 +36,11 @@ def write_lines(path: Path, lines: Iterable[Line]) -> int:
     """Write records to a file, which changes only once they are all written; returns how many.
 
     Raises:
-        UsageError: the file cannot be written.
+        AutotuneError: the file cannot be written.
     """
     count = 0
-    try:
-        with replacing(path) as file:
-            for line in lines:
-                file.write(line.text() + "\n")
-                count += 1
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    with written(path) as file:
+        for line in lines:
+            file.write(line.text() + "\n")
+            count += 1
     return count

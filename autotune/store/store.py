@@ -303,6 +303,9 @@ class Store:
             where: which: values, or lists of them, of `op`, `problem` (key), `device` (name), `template`, `outcome`.
             ids: of these only.
             dry: change nothing, say what would be deleted.
+
+        Raises:
+            StoreError: there is no record of one of these ids, or the database's refusal; nothing was deleted.
         """
         return self.transact(lambda session: forgetting.forget(session, where, ids, dry=dry))
 

@@ -50,7 +50,7 @@ def export_file(
     """Write `export_lines` to a file; returns the number of lines.
 
     Raises:
-        UsageError: the file cannot be written.
+        AutotuneError: the file cannot be written.
     """
     return write_lines(path, export_lines(store, op=op, device=device, winners_only=winners_only))
 

@@ -25,6 +25,7 @@ class Load:
     waiting: int = 0  # built, not yet on the device
     build_seconds: float = 0.0
     device_seconds: float = 0.0
+    queued: int = 0  # builds that wait for one of the compilers
 
 
 Order = Callable[[Sequence[Candidate]], Sequence[Candidate] | None]

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.core.database_files import SQLITE_MAGIC
 from autotune.core.errors import StoreError, UsageError
+from autotune.core.files import not_written
 from autotune.core.outcome import Outcome
 from autotune.core.passwords import hidden
 from autotune.core.values import Value
@@ -206,7 +207,7 @@ def _open(target: str, store: Store) -> BaseStorage:
 
         return JournalStorage(JournalFileBackend(str(path)))
     except OSError as error:
-        raise UsageError(f"cannot write the journal {target}: {error.strerror or error}") from error
+        raise not_written(f"the journal {target}", error) from error
 
 
 def _check_journal(path: Path) -> None:

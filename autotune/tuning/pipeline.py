@@ -173,7 +173,10 @@ class Pipeline:
 
     def load(self) -> Load:
         """Builds running or queued, candidates waiting for the device, seconds spent on both."""
-        return Load(self._building, self._lane.waiting, self._build_seconds, self._lane.busy_seconds)
+        unfinished = self._building
+        building = min(unfinished, self._pool.jobs)
+        queued = unfinished - building
+        return Load(building, self._lane.waiting, self._build_seconds, self._lane.busy_seconds, queued)
 
     def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
         """Build again what the cache has lost, then time all in turn. Ends the pipeline's own work."""

@@ -13,7 +13,7 @@ from autotune.gpus.known import gpu
 from autotune.store import open_store
 from autotune.store.schema_version import HEAD, VERSION_TABLE
 from tests.cli.calling import Capture, call, fails
-from tests.store.store_records import FORWARD
+from tests.store.store_records import FORWARD, H200, SOURCE, candidate, ok
 
 
 @pytest.mark.parametrize("form", ["kernel-tuner", "t4"])
@@ -86,3 +86,60 @@ def test_forgetting(db: Path, capsys: Capture) -> None:
         assert [record.id for record in store.measurements(stage=None)] == [4]
     assert "name what to forget" in fails(capsys, 2, "db", "forget")
     assert "not one of" in fails(capsys, 2, "db", "forget", "--outcome", "bad")
+
+
+def test_forgetting_what_is_not_there(db: Path, capsys: Capture) -> None:
+    assert "there is no record 99999; nothing was forgotten" in fails(capsys, 1, "db", "forget", "99999")
+    assert "there is no record 77, 99999" in fails(capsys, 1, "db", "forget", "2", "99999", "77", "--json")
+    assert "there is no record 9" in fails(capsys, 1, "db", "forget", "9" * 30, "--dry-run")
+    # There is such a record, of another outcome.
+    assert call(capsys, "db", "forget", "2", "--outcome", "crash")["forgotten"] == {}
+    with open_store(db) as store:
+        assert len(list(store.measurements(stage=None))) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["forget", "x"], "db forget"),
+        (["forget", "1", "--colour"], "db forget"),
+        (["export", "--format", "x"], "db export"),
+        (["export", "--op"], "db export"),
+        (["import"], "db import"),
+        (["starts", "add"], "db starts add"),
+        (["nothing"], "db"),
+    ],
+)
+def test_wrong_usage_points_to_the_help_of_its_command(arguments: list[str], command: str, capsys: Capture) -> None:
+    assert fails(capsys, 2, "db", *arguments).endswith(f"(see autotune {command} --help)\n")
+
+
+def test_an_import_says_how_many_of_what(db: Path, tmp_path: Path, capsys: Capture) -> None:
+    file, other = tmp_path / "one.jsonl", tmp_path / "b.db"
+    assert run(["db", "export", "--device", "cpu:h200", "-o", str(file)]) == 0
+    assert capsys.readouterr().out == f"2 lines written to {file}\n"
+    assert run(["db", "import", str(file), "--db", str(other)]) == 0
+    assert capsys.readouterr().out == "1 record added, 1 known already, 1 winner stands\n"
+    assert run(["db", "export", "--winners", "--db", str(other), "-o", str(file)]) == 0
+    assert capsys.readouterr().out == f"1 line written to {file}\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_an_import_of_nothing_makes_no_database(text: str, tmp_path: Path, capsys: Capture) -> None:
+    file, path = tmp_path / "empty.jsonl", tmp_path / "new.db"
+    file.write_text(text)
+    said = fails(capsys, 1, "db", "import", str(file), "--db", str(path))
+    assert said == f"error: there is no record in {file}; nothing was imported\n"
+    assert not path.exists()
+
+
+def test_a_recording_of_several_families_names_the_option(db: Path, tmp_path: Path, capsys: Capture) -> None:
+    with open_store(db) as store:
+        store.record(H200, FORWARD, candidate(3), SOURCE, ok(0.5))
+    file = tmp_path / "e.jsonl"
+    assert run(["db", "export", "--device", "h200", "-o", str(file)]) == 0
+    capsys.readouterr()
+    names = ", ".join(sorted([builtin_templates("forward")[0].name, candidate(3).template]))
+    said = f"choose one with --template NAME (there are {names})"
+    assert said in fails(capsys, 2, "replay", str(file))
+    assert said in fails(capsys, 2, "db", "export", "--format", "t4", "--device", "h200")

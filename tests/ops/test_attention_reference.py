@@ -146,6 +146,8 @@ def test_the_emulated_problem_keeps_sequences_and_groups() -> None:
         ({"T": 2.5}, "T=2.5 is not a whole number"),
         ({"T": "many"}, "T='many' is not a whole number"),
         ({"T": True}, "T=True is not a whole number"),
+        ({"T": float("inf")}, "T=inf is not a whole number"),
+        ({"T": 1e30}, "T=1e+30 must be at most 1073741824"),
         ({"NH": 12, "NH_kv": 5}, "NH=12 is not divisible by NH_kv=5"),
         ({"dtype": "fp8"}, "dtype='fp8' is not one of fp16, bf16, fp32"),
         ({"causal": "maybe"}, "causal='maybe' is neither true nor false"),
@@ -162,6 +164,8 @@ def test_impossible_problems(fields: dict[str, int | str | bool], message: str) 
 
 def test_text_from_a_command_line_is_converted() -> None:
     assert FORWARD.problem(T="77", causal="false") == FORWARD.problem(T=77, causal=False)
+    thousand = FORWARD.problem(T=1e3)  # what `--T 1e3` is
+    assert thousand.key == FORWARD.problem(T=1000).key
 
 
 def test_defaults_are_the_published_ladders() -> None:

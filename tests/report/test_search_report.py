@@ -243,6 +243,12 @@ def test_plain_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_builds_that_wait_for_a_compiler_are_not_called_building(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressDisplay(live=False) as display:
+        display(progress(load=Load(building=1, waiting=1, queued=2)))
+    assert "; 1 building, 3 waiting; " in capsys.readouterr().err
+
+
 def test_plain_lines_say_nothing_twice_and_nothing_odd(capsys: pytest.CaptureFixture[str]) -> None:
     begun: dict[str, Any] = {"best_ms": None, "best": None, "outcomes": {}, "trials": 0, "new": 0}
     with ProgressDisplay(live=False) as display:

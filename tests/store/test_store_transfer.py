@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.core.errors import StoreError, UsageError
+from autotune.core.errors import AutotuneError, StoreError, UsageError
 from autotune.core.measurement import Energy, Version
 from autotune.core.outcome import Outcome
 from autotune.gpus.cap import Cap
@@ -307,8 +307,9 @@ def test_files_that_cannot_be_read_or_written(store: Store, tmp_path: Path) -> N
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"latin\.jsonl is not UTF-8"):
         list(read_lines(tmp_path / "latin.jsonl"))
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(AutotuneError, match="cannot write") as failure:
         export_file(store, tmp_path / "no" / "folder.jsonl")
+    assert failure.value.exit_code == 1
 
 
 def test_fields_in_another_order_are_the_same_problem(file: Path) -> None:
