@@ -76,3 +76,15 @@ def test_python_runs(snippet: str, run: Run) -> None:
         numbers = [[float(x) for x in line.partition(" [")[2].rstrip("]\n").split()] for line in (*promised, printed)]
         assert numbers[0] == pytest.approx(numbers[1], abs=2e-4)
     assert printed
+
+
+def test_what_look_ups_print_is_what_stands_there(tmp_path: Path) -> None:
+    """With nothing but what ships, as on the machine with the GPU: winners that are timed anew change it."""
+    environment = {**os.environ, "AUTOTUNE_DB": str(tmp_path / "none.db"), "AUTOTUNE_DEVICE": "h200"}
+    for command in ("autotune best --op backward --T 1024", "autotune export --op backward --T 1024 -o backward.cu"):
+        shown = TEXT.partition(f"$ {command}\n")[2].partition("```")[0].partition("\n$ ")[0].split()
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split()],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        assert (done.stdout + done.stderr).split() == shown
