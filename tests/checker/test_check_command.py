@@ -161,7 +161,7 @@ def test_the_winner_is_checked_by_default() -> None:
 
 def test_constraints_are_asked_of_the_problem_and_not_of_the_smaller_one_that_is_executed() -> None:
     fields = {"B": 16, "NH": 16, "T": 1024, "HS": 128}
-    target = find_target("backward", None, {}, None, "h200", None, fields)
+    target = find_target("backward", None, {"HEADS_AT_ONCE": 16}, None, "h200", None, fields)
     heads = target.candidate.config["HEADS_AT_ONCE"]
     assert isinstance(heads, int)
     assert target.executed.integer("B") * target.executed.integer("NH_kv") <= heads < 16 * 16
