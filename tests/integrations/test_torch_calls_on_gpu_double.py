@@ -225,6 +225,6 @@ def test_arrays_that_are_no_tensors() -> None:
     tensor = torch.from_numpy(array)
     for call in (attention, torch_sdpa.scaled_dot_product_attention):
         for place in range(3):
-            given = [array if place == number else tensor for number in range(3)]
+            given: list[Any] = [array if place == number else tensor for number in range(3)]
             with pytest.raises(UsageError, match="attention takes PyTorch's tensors, not ndarray"):
-                call(*given)
+                call(given[0], given[1], given[2])
