@@ -1,9 +1,13 @@
-"""Starting a thread where the system may refuse it."""
+"""How many threads compute beside others, and starting one where the system may refuse it."""
 
+import os
 import threading
 from collections.abc import Callable
 
 from autotune.core.errors import AutotuneError
+
+WORKERS = min(16, os.cpu_count() or 1)
+"""Threads that make references; compilers, which use the cores as well, step back."""
 
 
 def start_thread(name: str, run: Callable[[], None]) -> threading.Thread:

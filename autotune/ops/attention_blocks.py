@@ -4,7 +4,6 @@ The matrix of scores is looked at some 40 times. What fits in a core's cache is 
 blocks are computed on all cores.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.core.threads import WORKERS
+
 Result = TypeVar("Result")
 Mask = NDArray[np.bool_]
 
@@ -21,8 +22,6 @@ _ROWS, _FEWEST_ROWS = 256, 64
 _KEYS = 512
 _PAIRS = 2**18
 """Of queries and keys: a matrix of scores in float64 that a core's second cache holds; fewer are not worth a thread."""
-
-_THREADS = min(16, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,10 @@ def in_order(work: Callable[[Block], Result], parts: Sequence[Block]) -> Iterato
     if sum((part.rows.stop - part.rows.start) * part.seen for part in parts) <= _PAIRS:
         yield from map(work, parts)
         return
-    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         waiting: deque[Future[Result]] = deque()
         for part in parts:
-            if len(waiting) == 2 * _THREADS:
+            if len(waiting) == 2 * WORKERS:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(work, part))
         while waiting:

@@ -4,7 +4,6 @@ Computed once per problem and kept as plain arrays, so that a restarted worker r
 """
 
 import math
-import os
 import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
+from autotune.core.threads import WORKERS
 from autotune.ops.op import Arrays, Bound, Op
 from autotune.ops.row_bounds import SLACK, bound_rows
 
@@ -28,7 +28,6 @@ _FLOPS_AN_ELEMENT = 600.0
 """Of inputs: making one at random, twice, and reading it in a reference takes as long. Of decoding it is most."""
 
 _FEWEST = 2
-_THREADS = 16  # compilers, which use the cores as well, step back
 _SEED_STEP = 1009  # apart from what an op adds to a seed for its tensors
 
 
@@ -87,7 +86,7 @@ def expect(
     tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
     inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=min(_THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
         units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)

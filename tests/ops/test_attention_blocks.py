@@ -56,7 +56,7 @@ def test_gradients_of_blocks_are_those_of_whole_matrices(case: dict[str, Any]) -
 
 
 def test_results_come_in_order_whoever_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_blocks, "_THREADS", 3)
+    monkeypatch.setattr(attention_blocks, "WORKERS", 3)
     parts = [Block(0, 0, 0, slice(n, n + 1), 2**18, None) for n in range(20)]
 
     def work(part: Block) -> int:
