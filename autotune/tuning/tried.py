@@ -34,11 +34,16 @@ class Branch:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of rows: mean and standard deviation of the value of each; and the least value that is known or expected."""
+    """Of rows: mean and standard deviation of the value of each; and the least value that is known or expected.
+
+    `pending`: places of trials under way, `hopes`: the means of their values.
+    """
 
     means: NDArray[np.float64]
     deviations: NDArray[np.float64]
     best: float
+    pending: NDArray[np.int64]
+    hopes: NDArray[np.float64]
 
 
 class Tried:
@@ -137,7 +142,7 @@ class Tried:
             self._process.fit(self.rows[told], y, known)
         means, deviations, hopes = self._process.predict(rows, self.rows[told], y, self.rows[pending])
         best = float(min([*y.tolist(), *hopes.tolist()], default=math.inf)) + mean
-        return Expected(means + mean, deviations, best)
+        return Expected(means + mean, deviations, best, pending, hopes + mean)
 
     def _looked_at(
         self, told: NDArray[np.int64], values: NDArray[np.float64], rng: np.random.Generator, *, anew: bool
