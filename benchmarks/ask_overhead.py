@@ -13,7 +13,7 @@ import itertools
 import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -107,14 +107,14 @@ def _numbers(text: str) -> Iterator[int]:
     return map(int, text.split(","))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samplers", default="parzen,tpe")
     parser.add_argument("--trials", default="100,1000,10000")
     parser.add_argument("--spaces", default="wide,backward/flash_mma")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     for name, sampler in itertools.product(options.spaces.split(","), options.samplers.split(",")):
         joint = families(name)
         for trials in _numbers(options.trials):
