@@ -30,7 +30,10 @@ _FAILURES = {
     "DeviceLimitsExceeded": Outcome.INFEASIBLE,
 }
 
-_UNITS_MS = {"nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "miliseconds": 1.0, "seconds": 1e3}
+_UNITS_MS = {
+    "nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "miliseconds": 1.0, "seconds": 1e3,
+    "ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3,
+}  # fmt: skip
 
 _JOULES = ("nvml_energy", "ps_energy", "pmt_energy", "energy")
 """What Kernel Tuner's observers (NVML, PowerSensor, PMT) call the energy of a call."""
@@ -105,7 +108,8 @@ def _kernel_tuner(data: Mapping[str, Any]) -> Recorded:
     objective = str(data.get("objective", "time"))
     results = {}
     for entry in data["cache"].values():
-        found = entry.get("__error__") or entry.get("time" if objective in _JOULES else objective, entry.get("time"))
+        # Whatever was tuned for, such as GFLOP/s, the time stands beside it; a failure may stand in that one's place.
+        found = entry.get("__error__") or entry.get("time", str(entry.get(objective)))
         result = _result(found, entry.get("times", ()))
         results[tuple(entry[name] for name in names)] = replace(result, energy_mj=_energy(entry, result))
     return _recorded(str(data["kernel_name"]), str(data["device_name"]), names, results, data["tune_params"])
@@ -126,12 +130,24 @@ def _t4(data: Mapping[str, Any]) -> Recorded:
     results = {}
     for entry in data["results"]:
         validity = entry.get("invalidity", "correct")
-        objective = (entry.get("objectives") or ["time"])[0]
-        values = [m["value"] for m in entry.get("measurements", ()) if m["name"] == objective]
-        found = validity if validity != "correct" or not values else values[0]
+        measured = _timed(entry)
+        found = validity if validity != "correct" or measured is None else measured["value"]
         key = tuple(entry["configuration"][name] for name in names)
-        results[key] = _result(found, entry.get("times", {}).get("runtimes") or (), unit)
+        own = unit if measured is None else _UNITS_MS.get(str(measured.get("unit", "")).lower(), unit)
+        results[key] = _result(found, entry.get("times", {}).get("runtimes") or (), own)
     return _recorded(str(metadata.get("kernel", "")), str(metadata.get("device", "")), names, results)
+
+
+def _timed(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The measurement of T4 that is a time: the one of that name, else what was tuned for if its unit is one of time.
+
+    What is tuned for may be GFLOP/s, of which more is better.
+    """
+    by_name: dict[str, Mapping[str, Any]] = {str(m["name"]): m for m in entry.get("measurements", ())}
+    if "time" in by_name:
+        return by_name["time"]
+    wanted = (by_name[name] for name in entry.get("objectives") or () if name in by_name)
+    return next((m for m in wanted if str(m.get("unit", "")).lower() in _UNITS_MS), None)
 
 
 def _ktt(data: Mapping[str, Any]) -> Recorded:

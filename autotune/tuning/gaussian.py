@@ -8,6 +8,7 @@ anything, or only which of them are equal.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,15 @@ def one_hot(rows: Rows, cards: NDArray[np.int64], worth: NDArray[np.float64] | f
     return ones
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What all predictions from the same rows by the same weights have in common."""
+
+    rows: Rows
+    far: NDArray[np.float32]
+    inverse: NDArray[np.float64]
+
+
 class Process:
     """The process of one branch. Rows and values are given with each call; the weights stay, and grow with them."""
 
@@ -41,14 +51,17 @@ class Process:
         self._mean[-1] = _NOISE
         self._logs = self._mean.copy()  # of the weights, and last of the noise
         self._fitted = 0
+        self._last: _Known | None = None
+
+    def due(self, known: int) -> bool:
+        """Whether there are so many more values than at the last fit that weights are worth fitting again."""
+        return known >= _GROWN * self._fitted + 1
 
     def fit(self, rows: Rows, values: NDArray[np.float64], known: int) -> None:
-        """Weights that make the values likely, unless they were fitted to nearly as many as are `known` now.
+        """Weights that make the values likely; of `known` values those given are a part.
 
         Gradient ascent (Adam) on the posterior of their logarithms, the variance of the values profiled out.
         """
-        if known < _GROWN * self._fitted + 1:
-            return
         count, x = len(rows), self._logs
         apart = self._apart(rows)
         first, second, eye = np.zeros_like(x), np.zeros_like(x), np.eye(count)
@@ -65,7 +78,7 @@ class Process:
             first, second = 0.8 * first + 0.2 * slope, 0.95 * second + 0.05 * slope**2
             x = x + 0.15 * first / (1 - 0.8**step) / (np.sqrt(second / (1 - 0.95**step)) + 1e-3)
             x = np.clip(x, _LEAST, _MOST)
-        self._logs, self._fitted = x, known
+        self._logs, self._fitted, self._last = x, known, None
 
     def predict(
         self, rows: Rows, known: Rows, values: NDArray[np.float64], pending: Rows
@@ -75,17 +88,39 @@ class Process:
         What is pending narrows the deviations around it, which needs no value (Desautels et al., Parallelizing
         Exploration-Exploitation Tradeoffs in Gaussian Process Bandit Optimization, 2014).
         """
-        count = len(known)
-        ones = one_hot(np.concatenate([known, pending]), self._cards)
-        far = self._far(ones)
-        kernel = np.exp(-(ones @ far).astype(np.float64)) + math.exp(self._logs[-1]) * np.eye(len(ones))
-        explained = np.asarray(np.linalg.solve(kernel[:count, :count], values), dtype=np.float64)
-        across = one_hot(rows, self._cards) @ far
+        told = self._of(known)
+        explained = told.inverse @ values
+        across = one_hot(rows, self._cards) @ told.far
         np.exp(-across, out=across)
-        inverse = np.linalg.inv(kernel).astype(np.float32)
-        taken = np.einsum("ij,ij->i", across @ inverse, across)
+        taken = np.einsum("ij,ij->i", across @ told.inverse.astype(np.float32), across)
+        means, hopes = across @ explained, np.zeros(0)
+        if len(pending):
+            ones = one_hot(pending, self._cards)
+            far = self._far(ones)
+            beside = np.exp(-(ones @ told.far).astype(np.float64))
+            hopes = beside @ explained
+            # the inverse of a matrix of blocks: what the pending ones explain beyond what the known ones do
+            given = told.inverse @ beside.T
+            own = self._kernel(ones, far) - beside @ given
+            beyond = np.exp(-(one_hot(rows, self._cards) @ far)) - across @ given.astype(np.float32)
+            taken += np.einsum("ij,ij->i", beyond @ np.linalg.inv(own).astype(np.float32), beyond)
         deviations = np.sqrt(_variance(values, explained) * np.maximum(1.0 - taken.astype(np.float64), 1e-6))
-        return across[:, :count] @ explained, deviations, kernel[count:, :count] @ explained
+        return means, deviations, hopes
+
+    def _of(self, known: Rows) -> _Known:
+        """For these rows, computed anew only where rows or weights are others than the last time."""
+        if self._last is None or not np.array_equal(self._last.rows, known):
+            ones = one_hot(known, self._cards)
+            far = self._far(ones)
+            inverse = np.linalg.inv(self._kernel(ones, far))
+            self._last = _Known(known.copy(), far, np.asarray(inverse, dtype=np.float64))
+        return self._last
+
+    def _kernel(self, ones: NDArray[np.float32], far: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Of rows with each other, noise included."""
+        kernel = np.exp(-(ones @ far).astype(np.float64))
+        kernel[np.diag_indices(len(ones))] += math.exp(self._logs[-1])
+        return np.asarray(kernel, dtype=np.float64)
 
     def _apart(self, rows: Rows) -> NDArray[np.float32]:
         """Every distance between every two rows. Shape: distances, rows squared."""

@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
@@ -84,7 +84,7 @@ class Pipeline:
         self._expected: dict[Candidate, Future[Artifact]] = {}
         self._lock = threading.Lock()  # guards the next six
         self._dropped = False
-        self._building = 0
+        self._building: dict[Future[Any], float] = {}  # when each build was submitted
         self._build_seconds = 0.0
         self._built_candidates = 0
         self._judged_candidates = 0
@@ -106,6 +106,13 @@ class Pipeline:
         """On builds and on the device."""
         building = Spent(self._build_seconds, self._built_candidates)
         return building, Spent(self._lane.busy_seconds, self._judged_candidates)
+
+    def _left(self) -> list[float]:
+        """Seconds that each build under way is likely to take yet; those that wait for a core as if they began now."""
+        usual, now = Spent(self._build_seconds, self._built_candidates).each, time.monotonic()
+        running = list(self._building.values())[: self._pool.jobs]
+        waiting = len(self._building) - len(running)
+        return [max(0.0, begun + usual - now) for begun in running] + [usual] * waiting
 
     def submit(self, candidate: Candidate) -> None:
         """Render and begin to build.
@@ -154,7 +161,7 @@ class Pipeline:
             return []
         self._lane.prefer(ordered)
         with self._lock:
-            kept = enough_waiting(*self._spent())
+            kept = enough_waiting(*self._spent(), self._left())
             alone = {run.first.source.candidate for run in self._runs.values() if not run.shared}
             surplus = () if kept is None else ordered[kept:]
             gone = [candidate for candidate in surplus if candidate in alone and self._lane.forget(candidate)]
@@ -173,7 +180,7 @@ class Pipeline:
 
     def load(self) -> Load:
         """Builds running or queued, candidates waiting for the device, seconds spent on both."""
-        unfinished = self._building
+        unfinished = len(self._building)
         building = min(unfinished, self._pool.jobs)
         queued = unfinished - building
         return Load(building, self._lane.waiting, self._build_seconds, self._lane.busy_seconds, queued)
@@ -344,13 +351,13 @@ class Pipeline:
 
     def _follow_build(self, future: "Future[Result]") -> "Future[Result]":
         with self._lock:
-            self._building += 1
+            self._building[future] = time.monotonic()
         future.add_done_callback(self._end_build)
         return future
 
-    def _end_build(self, future: "Future[Result]") -> None:  # noqa: ARG002 - a callback
+    def _end_build(self, future: "Future[Any]") -> None:
         with self._lock:
-            self._building -= 1
+            del self._building[future]
 
     def _built(self, job: Job, building: "Future[Artifact]") -> Artifact:
         artifact = building.result()

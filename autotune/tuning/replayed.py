@@ -22,7 +22,7 @@ from autotune.tuning.ledger import Entry, Ledger
 from autotune.tuning.listed import ListedSpace
 from autotune.tuning.loop import Engine
 from autotune.tuning.objective import TIME, Demand, Objective
-from autotune.tuning.room import KEPT
+from autotune.tuning.room import KNOWN, Spent, enough_waiting
 from autotune.tuning.samplers import make_strategy
 
 BUILD = 15.0
@@ -41,7 +41,7 @@ class Player:
 
     `capacity` candidates are under way at a time, each built on a core of its own, which takes `build` times as long as
     the device takes for a measurement. As the pipeline does, it measures the most promising of what is built, and drops
-    what the device will not need until more is built.
+    what the device will not need until more is built; what was dropped is not built again if it is asked for again.
     """
 
     device: ReplayDevice
@@ -50,10 +50,12 @@ class Player:
     now: float = 0.0  # in measurements
     built: int = 0
     _waiting: dict[Candidate, float] = field(default_factory=dict)  # when each is built
+    _cached: set[Candidate] = field(default_factory=set)  # built, then dropped
 
     def submit(self, candidate: Candidate) -> None:
-        self._waiting[candidate] = self.now + self.build
-        self.built += 1
+        cached = candidate in self._cached
+        self._waiting[candidate] = self.now + (0.0 if cached else self.build)
+        self.built += not cached
 
     def poll(self, timeout_s: float) -> Sequence[Finished]:  # noqa: ARG002 - never waits
         if not self._waiting:
@@ -68,8 +70,10 @@ class Player:
         ordered = order(ready) if len(ready) > 1 else None
         if ordered is None:
             return []
-        enough = max(KEPT, math.ceil(self.build))
+        left = [at - self.now for at in self._waiting.values() if at > self.now]
+        enough = enough_waiting(Spent(KNOWN * self.build, KNOWN), Spent(KNOWN, KNOWN), left)
         kept, gone = ordered[:enough], ordered[enough:]
+        self._cached.update(gone)
         rest = {candidate: at for candidate, at in self._waiting.items() if candidate not in ordered}
         self._waiting = {candidate: self._waiting[candidate] for candidate in kept} | rest
         return gone

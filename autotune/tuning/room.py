@@ -1,6 +1,7 @@
 """How many candidates to have under way."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 AT_FIRST = 32
@@ -39,11 +40,13 @@ def enough_under_way(jobs: int, building: Spent, device: Spent) -> int:
     return min(most, math.ceil(_MARGIN * building.each / device.each) + max(3, jobs // 8))
 
 
-def enough_waiting(building: Spent, device: Spent) -> int | None:
+def enough_waiting(building: Spent, device: Spent, left: Sequence[float] = ()) -> int | None:
     """How many built candidates to keep for the device, so that it is busy until one that is asked now is built.
 
-    None as long as nobody knows how long that is.
+    `left`: seconds until each of those that are being built is likely to be built; they come first. None as long as
+    nobody knows how long anything takes.
     """
     if building.candidates < KNOWN or device.candidates < KNOWN or device.seconds <= 0.0:
         return None
-    return max(KEPT, math.ceil(building.each / device.each))
+    sooner = [*sorted(seconds for seconds in left if seconds < building.each), building.each]
+    return max(KEPT, *(math.ceil(seconds / device.each) - before for before, seconds in enumerate(sooner)))

@@ -34,11 +34,16 @@ class Branch:
 
 @dataclass(frozen=True)
 class Expected:
-    """Of rows: mean and standard deviation of the value of each; and the least value that is known or expected."""
+    """Of rows: mean and standard deviation of the value of each; and the least value that is known or expected.
+
+    `pending`: places of trials under way, `hopes`: the means of their values.
+    """
 
     means: NDArray[np.float64]
     deviations: NDArray[np.float64]
     best: float
+    pending: NDArray[np.int64]
+    hopes: NDArray[np.float64]
 
 
 class Tried:
@@ -51,6 +56,8 @@ class Tried:
         self._primes = np.random.default_rng(0).integers(1, 2**63, len(self.cards), dtype=np.uint64) | np.uint64(1)
         self._rows = np.zeros((64, len(self.cards)), dtype=np.int64)
         self._values = np.zeros(64)
+        self._lots = np.zeros(64)
+        self._chance = np.random.default_rng(1)
         self._process = Process(self.cards, distances(tuple(branch.values.values())))
         self.count = 0
 
@@ -74,7 +81,9 @@ class Tried:
         if self.count == len(self._values):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
             self._values = np.concatenate([self._values, np.zeros_like(self._values)])
+            self._lots = np.concatenate([self._lots, np.zeros_like(self._lots)])
         self._rows[self.count], self._values[self.count] = row, value
+        self._lots[self.count] = self._chance.random()
         self.count += 1
         return self.count - 1
 
@@ -84,7 +93,8 @@ class Tried:
     def remove(self, place: int) -> int:
         """Take a trial out; the last one moves to its place. Gives the place where that was."""
         self.count -= 1
-        self._rows[place], self._values[place] = self._rows[self.count], self._values[self.count]
+        for column in (self._rows, self._values, self._lots):
+            column[place] = column[self.count]
         return self.count
 
     def untried(self, rows: Rows) -> Rows:
@@ -123,17 +133,31 @@ class Tried:
         told = np.flatnonzero(~np.isnan(values))
         pending = np.flatnonzero(np.isnan(values))[-_MOST_WAITING:] if waiting else told[:0]
         known = len(told)
+        due = known > 2 and self._process.due(known)
         if known > _MOST_TOLD:
-            order = told[np.argsort(values[told], kind="stable")]
-            rest = rng.choice(order[_MOST_TOLD // 2 :], _MOST_TOLD // 2, replace=False, shuffle=False)
-            told = np.concatenate([order[: _MOST_TOLD // 2], rest])
+            told = self._looked_at(told, values, rng, anew=due)
         mean = float(values[told].sum()) / (len(told) + 2.0)  # as if two were as good as those of other branches
         y = values[told] - mean
-        if len(told) > 2:
+        if due:
             self._process.fit(self.rows[told], y, known)
         means, deviations, hopes = self._process.predict(rows, self.rows[told], y, self.rows[pending])
         best = float(min([*y.tolist(), *hopes.tolist()], default=math.inf)) + mean
-        return Expected(means + mean, deviations, best)
+        return Expected(means + mean, deviations, best, pending, hopes + mean)
+
+    def _looked_at(
+        self, told: NDArray[np.int64], values: NDArray[np.float64], rng: np.random.Generator, *, anew: bool
+    ) -> NDArray[np.int64]:
+        """The best half of what the process looks at, and others by lot; `anew`: lots are drawn again.
+
+        Between two fits lots stay, so that most asks find what was computed for the one before.
+        """
+        if anew:
+            self._lots[: self.count] = rng.random(self.count)
+        half = _MOST_TOLD // 2
+        order = np.argpartition(values[told], half - 1)
+        rest = told[order[half:]]
+        drawn = rest[np.argpartition(self._lots[rest], half - 1)[:half]]
+        return np.sort(np.concatenate([told[order[:half]], drawn]))
 
     @property
     def uniform(self) -> float:

@@ -90,6 +90,34 @@ def test_t4_results(tmp_path: Path) -> None:
     ]
 
 
+def test_a_time_is_read_whatever_was_tuned_for(tmp_path: Path) -> None:
+    """Of GFLOP/s more is better: they stand for no time, in no format."""
+    names = {"tune_params_keys": ["A"], "tune_params": {"A": [1, 2, 3]}}
+    entries = {
+        "1": {"A": 1, "time": 2.0, "times": [2.0], "GFLOP/s": 50.0},
+        "2": {"A": 2, "time": 4.0, "times": [4.0], "GFLOP/s": 25.0},
+        "3": {"A": 3, "GFLOP/s": "CompilationFailedConfig"},
+    }
+    head = {"device_name": "NVIDIA H200", "kernel_name": "sum", "objective": "GFLOP/s", **names}
+    path = tmp_path / "kernel_tuner.json"
+    path.write_text(json.dumps({**head, "cache": entries}))
+    rate, wall = {"name": "GFLOP/s", "value": 50.0, "unit": "GFLOP/s"}, {"name": "time", "value": 2000.0, "unit": "us"}
+    t4 = [
+        {"configuration": {"A": 1}, "invalidity": "correct", "objectives": ["GFLOP/s"], "measurements": [rate, wall]},
+        {"configuration": {"A": 2}, "invalidity": "correct", "objectives": ["GFLOP/s"], "measurements": [rate]},
+        {
+            "configuration": {"A": 3}, "invalidity": "correct", "objectives": ["wall"],
+            "measurements": [{"name": "wall", "value": 0.004, "unit": "seconds"}],
+        },
+    ]  # fmt: skip
+    other = tmp_path / "t4.json"
+    other.write_text(json.dumps({"metadata": {"timeunit": "milliseconds"}, "results": t4}))
+    space, found = RecordedSpace.load(path), RecordedSpace.load(other)
+    assert [space.lookup({"A": a}).median_ms for a in (1, 2, 3)] == [2.0, 4.0, None]
+    assert space.lookup({"A": 3}).outcome is Outcome.COMPILE_ERROR
+    assert [found.lookup({"A": a}).median_ms for a in (1, 2, 3)] == [2.0, None, 4.0]
+
+
 def test_the_output_of_ktt(tmp_path: Path) -> None:
     def entry(a: int, status: str, duration: float) -> dict[str, Any]:
         pairs = [{"Name": "A", "Value": a, "ValueType": "UnsignedInt"}]

@@ -62,6 +62,47 @@ def test_what_is_under_way_narrows_what_is_like_it_and_moves_no_mean() -> None:
     assert np.all(after <= before + 1e-4)
 
 
+def test_predictions_are_those_of_one_matrix_of_all_that_is_known_and_under_way() -> None:
+    """Against the textbook's formula; with what was kept from an earlier call and without."""
+    rows, rng = grid(), np.random.default_rng(1)
+    process = Process(CARDS, KINDS)
+    order = rng.permutation(60)
+    known, pending, rest = rows[order[:20]], rows[order[20:26]], rows[order[26:]]
+    values = rng.normal(size=20)
+    process.fit(known, values, 20)
+    weights = np.exp(process._logs)
+    both = np.concatenate([known, pending])
+
+    def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        apart = [kind.table[a[:, kind.column][:, None], b[:, kind.column][None, :]] for kind in KINDS]
+        return np.exp(-np.tensordot(weights[:-1], np.array(apart), 1))
+
+    full = kernel(both, both) + weights[-1] * np.eye(26)
+    weighed = np.linalg.solve(full[:20, :20], values)
+    across = kernel(rest, both)
+    explained = np.einsum("ij,ij->i", across @ np.linalg.inv(full), across)
+    for _ in range(2):
+        means, deviations, hopes = process.predict(rest, known, values, pending)
+        np.testing.assert_allclose(means, across[:, :20] @ weighed, atol=1e-3)
+        np.testing.assert_allclose(hopes, full[20:, :20] @ weighed, atol=1e-3)
+        np.testing.assert_allclose(deviations, np.sqrt(float(values @ weighed) / 20 * (1 - explained)), atol=2e-3)
+        process.predict(rest, known[:10], values[:10], pending[:1])
+    other, _, _ = process.predict(rest, known, -values, pending)
+    np.testing.assert_allclose(other, -means, atol=1e-6)
+
+
+def test_weights_are_fitted_again_when_much_more_is_known() -> None:
+    process, rows = Process(CARDS, KINDS), grid()
+    values = np.random.default_rng(0).normal(size=60)
+    assert process.due(3)
+    process.fit(rows[:50], values[:50], 50)
+    assert [process.due(known) for known in (50, 54, 55, 60)] == [False, False, True, True]
+    before, _, _ = process.predict(rows, rows[:50], values[:50], rows[:0])
+    process.fit(rows, values, 60)
+    after, _, _ = process.predict(rows, rows[:50], values[:50], rows[:0])
+    assert not np.allclose(before, after, atol=1e-4)
+
+
 def test_nothing_known_is_all_open() -> None:
     means, deviations, _ = Process(CARDS, KINDS).predict(grid(), grid()[:0], np.zeros(0), grid()[:0])
     assert means.tolist() == [0.0] * 60

@@ -1,6 +1,8 @@
 """The sampler `parzen`: what it asks in a search, and what it does for Optuna's own users."""
 
+import itertools
 import statistics
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import Trial, TrialState, create_trial
 
+from autotune.core.candidate import Candidate
 from autotune.core.values import Value
+from autotune.devices.replay import ReplayDevice
 from autotune.tuning.joint_space import Families
-from autotune.tuning.replayed import course, replay
+from autotune.tuning.replayed import Player, course, recorded_family, replay
 from autotune.tuning.samplers import make_strategy
 from autotune.tuning.samplers.by_parzen import ParzenSampler
 from autotune.tuning.study import OptunaStrategy
@@ -153,6 +157,56 @@ def test_what_is_dropped_is_no_trial(capacity: int) -> None:
     assert len(went.steps) == 60
     assert went.built == 60 if capacity == 4 else went.built > 70
     assert went.time < 60 * 16  # than one after the other
+
+
+def test_what_was_dropped_is_not_built_again() -> None:
+    player = Player(ReplayDevice(recording()), 8, 6.0)
+    family = recorded_family(recording())
+    first = [family.candidate(config) for config in itertools.islice(recording().configs, 8)]
+
+    def last_first(ready: Sequence[Candidate]) -> list[Candidate]:
+        return sorted(ready, key=first.index, reverse=True)
+
+    for candidate in first:
+        player.submit(candidate)
+    [found] = player.poll(0.0)
+    assert (found.candidate, player.now) == (first[0], 7.0)
+    gone = player.reconsider(last_first)
+    assert gone == [first[1]]  # six are what the device needs until more is built
+    player.submit(gone[0])
+    assert (player.built, player.reconsider(last_first)) == (8, [first[1]])
+    for candidate in reversed(first[2:]):
+        assert [found.candidate for found in player.poll(0.0)] == [candidate]
+    player.submit(first[1])
+    assert [found.candidate for found in player.poll(0.0)] == [first[1]]
+    assert (player.now, player.built) == (14.0, 8)
+
+
+def test_what_is_under_way_counts_as_what_is_expected_of_it() -> None:
+    """A is slow but for 2 and 3, B does not matter: under way are one like the fast ones and one like the slow ones."""
+    families = Families([family("a", A=SIX, B=range(50))])
+    search = strategy(families)
+    for b in range(6):
+        for a in SIX:
+            search.add(families["a"].candidate({"A": a, "B": b}), 0.0 if a in {2, 3} else 1.0)
+    for a in (2, 4):
+        search.propose(families["a"].candidate({"A": a, "B": 20}))
+    sampler = search.study.sampler
+    assert isinstance(sampler, ParzenSampler)
+    history = sampler._follow(search.study)
+    [tried] = history.branches
+    values, rng = tried.values, np.random.default_rng(0)
+    scaled = (values - np.nanmean(values)) / np.nanstd(values)
+    expected = {tried: tried.expected(tried.rows[:1], scaled, rng)}
+    assert expected[tried].pending.tolist() == [36, 37]
+    assert expected[tried].hopes[0] < -1.0 < 0.0 < expected[tried].hopes[1]
+    for _ in range(5):  # whichever share is taken
+        good, bad = history._parted(values, scaled, expected, rng, waiting=True)
+        assert set(good) <= {*np.flatnonzero(values == 0.0), 36}
+        assert sorted([*good, *bad]) == list(range(38))
+        assert 37 in bad
+        good, bad = history._parted(values, scaled, expected, rng, waiting=False)
+        assert sorted([*good, *bad]) == list(range(36))
 
 
 def branching(trial: Trial) -> float:

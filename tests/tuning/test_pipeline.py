@@ -315,7 +315,7 @@ def wait_for_the_device(pipeline: Pipeline, worker: Worker, *built: str, waiting
 def test_the_most_promising_of_what_is_built_is_measured_first_and_the_rest_dropped(
     pipeline: Pipeline, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "enough_waiting", lambda building, device: KEPT)
+    monkeypatch.setattr(module, "enough_waiting", lambda building, device, left: KEPT)
     built = "fedcba"[: KEPT + 2]
     wait_for_the_device(pipeline, worker, *built, waiting=len(built))
     assert pipeline.reconsider(lambda ready: None) == []
@@ -330,10 +330,32 @@ def test_the_most_promising_of_what_is_built_is_measured_first_and_the_rest_drop
     assert names(finished(pipeline, 1)) == ["f"]
 
 
+def test_what_is_built_soon_is_not_kept_in_stock(
+    pipeline: Pipeline, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two that have a core are half built, the others have not begun: so it is told to whom it concerns."""
+    told: list[Sequence[float]] = []
+    monkeypatch.setattr(module, "enough_waiting", lambda building, device, left: told.append(left))
+    wait_for_the_device(pipeline, worker, "a", "b", waiting=2)
+    submit(pipeline, "c", "d", "e", "f", ready=False)
+    pipeline._build_seconds, pipeline._built_candidates = 8e6, 2
+    begun = time.monotonic()
+    for build in pipeline._building:
+        pipeline._building[build] = begun - 1e6
+    assert pipeline.reconsider(by_name) == []
+    [left] = told
+    assert left == pytest.approx([3e6, 3e6, 4e6, 4e6], rel=1e-3)
+    open_gates()
+    for _ in range(7):
+        worker.answers.release()
+    assert len(finished(pipeline, 7)) == 7
+    assert not pipeline._left()
+
+
 def test_what_others_wait_for_is_not_dropped(
     pipeline: Pipeline, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "enough_waiting", lambda building, device: KEPT)
+    monkeypatch.setattr(module, "enough_waiting", lambda building, device, left: KEPT)
     wait_for_the_device(pipeline, worker, *"abcd"[:KEPT], "s1", waiting=KEPT + 1)
     submit(pipeline, "s2")  # the same binary
     while pipeline.load().building:

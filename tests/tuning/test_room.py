@@ -1,5 +1,7 @@
 """How many candidates are under way: as many as the device needs, no more."""
 
+import random
+
 import pytest
 
 from autotune.tuning.room import KEPT, Spent, enough_under_way, enough_waiting
@@ -33,3 +35,38 @@ def test_what_waits_lasts_until_more_is_built() -> None:
     assert enough_waiting(Spent(1.0, 10), Spent(4.0, 20)) == KEPT
     assert enough_waiting(Spent(30.0, 7), Spent(4.0, 20)) is None
     assert enough_waiting(Spent(30.0, 10), Spent(4.0, 7)) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "kept"),
+    [
+        ([2.0] * 30, 10),  # all at once, in ten measurements' time: until then the device lives on what is there
+        ([1.0] * 12, 5),
+        ([0.2 * k for k in range(1, 16)], KEPT),  # one a measurement
+        ([0.4 * k for k in range(1, 8)], 8),  # every other measurement one
+        ([0.0] * 5, 10),  # ready at any moment: five fewer
+        ([9.0, 9.0], 15),  # later than what is asked now: of no help
+    ],
+)
+def test_what_is_being_built_need_not_be_in_stock(left: list[float], kept: int) -> None:
+    """A build takes 15 measurements, of 0.2 s."""
+    assert enough_waiting(Spent(30.0, 10), Spent(4.0, 20), left) == kept
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_so_many_are_enough_and_fewer_are_not(seed: int) -> None:
+    """Played through: the device takes one a second, until what is asked now is built."""
+    rng = random.Random(seed)
+    left = [rng.uniform(0.0, 40.0) for _ in range(rng.randrange(40))]
+
+    def idle(stock: int) -> bool:
+        for second in range(30):
+            stock += sum(second - 1 < built <= second for built in left) - 1
+            if stock < 0:
+                return True
+        return False
+
+    kept = enough_waiting(Spent(300.0, 10), Spent(10.0, 10), left)
+    assert kept is not None
+    assert not idle(kept)
+    assert kept == KEPT or idle(kept - 1)

@@ -26,7 +26,7 @@ from autotune.tuning.gaussian import Rows, log_improvement
 from autotune.tuning.joint_space import Families, Family, Seen
 from autotune.tuning.strategy import Strategy
 from autotune.tuning.study import WITHDRAWN, OptunaStrategy, accept_experiments
-from autotune.tuning.tried import EQUAL, Branch, Tried
+from autotune.tuning.tried import EQUAL, Branch, Expected, Tried
 
 STARTUP = 20
 """Trials, finished or under way, before which candidates are random."""
@@ -46,6 +46,7 @@ FASTEST = 5
 SHARES = (0.05, 0.1, 0.2)
 """How many trials are taken as good: for each proposal one of these shares, at random; at least 2 and at most 25."""
 
+_FEW = 2  # results from which nothing is expected yet
 _MOST_BAD = 1000  # bad trials that are looked at; of more, a random thousand says as much
 _MOST_VALUES = 256  # of an integer parameter that is treated as a list
 
@@ -53,8 +54,9 @@ _MOST_VALUES = 256  # of an integer parameter that is treated as a list
 class ParzenSampler(BaseSampler):
     """For Optuna: asks valid, untried combinations of categorical parameters and short ranges of integers.
 
-    Which trials are good, bad, failed or under way is read from the study at every ask; trials under way count as bad,
-    so that several workers ask for different things. Parameters that are no lists are sampled at random.
+    Which trials are good, bad, failed or under way is read from the study at every ask. Trials under way count as good
+    or bad by what is expected of them, and what is like them promises less, so that several workers ask for different
+    things. Parameters that are no lists are sampled at random.
 
     Args:
         branches: the search space. Left out, it is taken from the study's trials: each set of parameters that
@@ -239,7 +241,9 @@ class _History:
 
     def best(self, rng: np.random.Generator) -> tuple[Tried, list[int]]:
         """The untried candidate that is most like good trials and least like bad ones, and may well be the fastest."""
-        fastest = self._ranked()[0][:FASTEST]
+        values = np.concatenate([tried.values for tried in self.branches])
+        ranked = np.argsort(values, kind="stable")[:FASTEST]
+        fastest = ranked[np.isfinite(values[ranked])]
         pools: list[tuple[Tried, Rows]] = []
         for tried, start in self._places():
             near = tried.neighbours(_inside(fastest, start, tried))
@@ -268,37 +272,47 @@ class _History:
         One is the ratio of the densities of good and of bad trials, the other the improvement that a process expects:
         they err in different places. `waiting`: whether to look for something else than what is under way.
         """
-        finite, rest = self._ranked()
-        share = SHARES[int(rng.integers(len(SHARES)))]
-        good = finite[: max(2, min(25, math.ceil(share * self.told)))]
         values = np.concatenate([tried.values for tried in self.branches])
-        bad = np.concatenate([finite[len(good) :], rest])
+        scaled = _scaled(values)
+        expected = {
+            tried: tried.expected(pools[tried], scaled[start : start + tried.count], rng, waiting=waiting)
+            for tried, start in self._places() if tried in pools
+        }  # fmt: skip
+        good, bad = self._parted(values, scaled, expected, rng, waiting=waiting)
+        ratios = [
+            self._log(tried, pools[tried], _inside(good, start, tried), len(good))
+            - self._log(tried, pools[tried], _inside(bad, start, tried), len(bad))
+            for tried, start in self._places() if tried in pools
+        ]  # fmt: skip
+        best = min(of.best for of in expected.values())
+        mean = np.concatenate([of.means for of in expected.values()])
+        deviation = np.concatenate([of.deviations for of in expected.values()])
+        scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
+        return np.split(scores, np.cumsum([len(part) for part in ratios])[:-1])
+
+    def _parted(
+        self, values: NDArray[np.float64], scaled: NDArray[np.float64], expected: Mapping[Tried, Expected],
+        rng: np.random.Generator, *, waiting: bool,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+        """Places of good trials and of bad ones, by their values; of those under way by the values that are expected.
+
+        What is under way and nobody can say anything of counts as bad; none does without `waiting`.
+        """
+        worth = np.where(np.isposinf(values), np.inf, scaled)
+        if waiting and self.told > _FEW:
+            for tried, start in self._places():
+                if tried in expected:
+                    worth[start + expected[tried].pending] = expected[tried].hopes
+        ranked = np.argsort(worth, kind="stable")
+        share = SHARES[int(rng.integers(len(SHARES)))]
+        count = min(max(2, min(25, math.ceil(share * self.told))), int(np.isfinite(worth).sum()))
+        good, bad = ranked[:count], ranked[count:]
         if not waiting:
             bad = bad[~np.isnan(values[bad])]
         if len(bad) > _MOST_BAD:
             open_ones = bad[np.isnan(values[bad])]
             bad = np.union1d(open_ones, rng.choice(bad, _MOST_BAD, replace=False, shuffle=False))
-        ratios, means, deviations = [], [], []
-        scaled, best = _scaled(values), math.inf
-        for tried, start in self._places():
-            if tried not in pools:
-                continue
-            rows, inside = pools[tried], [_inside(places, start, tried) for places in (good, bad)]
-            ratios.append(self._log(tried, rows, inside[0], len(good)) - self._log(tried, rows, inside[1], len(bad)))
-            expected = tried.expected(rows, scaled[start : start + tried.count], rng, waiting=waiting)
-            means.append(expected.means)
-            deviations.append(expected.deviations)
-            best = min(best, expected.best)
-        mean, deviation = np.concatenate(means), np.concatenate(deviations)
-        scores = _ranks(np.concatenate(ratios)) + _ranks(log_improvement(best, mean, deviation))
-        return np.split(scores, np.cumsum([len(part) for part in ratios])[:-1])
-
-    def _ranked(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Places of trials with a value, the best first; then of failures and of what is under way."""
-        values = np.concatenate([tried.values for tried in self.branches])
-        ranked = np.argsort(values, kind="stable")
-        timed = int(np.isfinite(values).sum())
-        return ranked[:timed], ranked[timed:]
+        return good, bad
 
     def _likely(self, tried: Tried, rows: Rows) -> Rows:
         """Without rows that have a value which led to another branch, where branches are taken from trials."""
