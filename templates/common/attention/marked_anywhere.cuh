@@ -18,7 +18,7 @@ __device__ __forceinline__ void store_marked(float (&x)[REGISTERS], float factor
     if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
     place_accumulators<Tile, T>(tile, row, x, factor);
     __syncwarp();  // its 16 rows are a warp's own
-    const int own = threadIdx.x % 128 / 32 * 16;
+    const int own = opaque_thread() % 128 / 32 * 16;
     write_rows<Tile, HS>(tile, row + own, row_of(to, RowPlace{at.b, at.h, at.t + own}), to.stride[2], to.stride[3],
                          end - at.t - own);
 }

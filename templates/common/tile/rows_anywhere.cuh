@@ -2,6 +2,7 @@
 // such tiles by ordinary stores, which leave neighbouring rows alone.
 #pragma once
 
+#include "common/ptx/opaque.cuh"
 #include "common/ptx/shared_elements.cuh"
 #include "common/ptx/tensor_copy.cuh"
 #include "common/ptx/tensor_maps.cuh"
@@ -20,7 +21,7 @@ __device__ __forceinline__ MatrixStart matrix_start(const View<T, 4>& tensor, in
 {
     static_assert(sizeof(T) == 2, "eight elements are 16 bytes");
     const long long before = reinterpret_cast<uintptr_t>(tensor.data) % 16 / 2;
-    const long long elements = before + b * tensor.stride[0] + h * tensor.stride[1];
+    const long long elements = before + opaque(b) * tensor.stride[0] + opaque(h) * tensor.stride[1];  // not kept meanwhile
     return {static_cast<int>(elements % 8), static_cast<int>(elements / 8)};
 }
 
@@ -43,13 +44,14 @@ __device__ __forceinline__ void write_rows(SharedAddress tile, int row, T* to, l
 {
     constexpr int WORDS = HS / 2 + 1;  // that hold elements of a row, wherever it begins
     constexpr int PASSES = (16 * WORDS + 31) / 32, AT_ONCE = 4;
+    const int lane = opaque_thread() % 32;  // computed here: registers are dear where the caller's loop is
 #pragma unroll 1
     for (int pass = 0; pass < PASSES; pass += AT_ONCE) {
         uint16_t low[AT_ONCE], high[AT_ONCE];
         const auto visit = [&](const auto& place) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) {
-                const int number = (pass + i) * 32 + threadIdx.x % 32;
+                const int number = (pass + i) * 32 + lane;
                 const int own = number / WORDS;
                 T* const first = to + own * row_stride;
                 const int col = number % WORDS * 2 - (col_stride == 1 && reinterpret_cast<uintptr_t>(first) % 4 != 0);
