@@ -25,7 +25,7 @@ from autotune.answers.tuned import found_or_tuned, way_of
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
 from autotune.core.dtypes import numpy_dtype
-from autotune.core.errors import DeviceMissing, FaultFound, UsageError
+from autotune.core.errors import DeviceMissing, FaultFound, LaunchError, NoFeasibleConfiguration, UsageError
 from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
@@ -248,10 +248,29 @@ class Kernel:
         missing = missing_outputs([*arrays], self.outputs)
         made = make_outputs(next(iter(arrays.values())), fit.tensors, missing) if missing else {}
         placed = {**described, **{name: describe(array, gpu or 0, 0) for name, array in made.items()}}
-        plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
-        prepared = Prepared(self._driver, gpu or 0, self._binary(gpu or 0, fit.best), plan, (*arrays, *missing))
+        prepared = self._prepared(gpu or 0, fit, scalars, placed, (*arrays, *missing))
         device = getattr(next(iter(arrays.values())), "device", None)
         return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, looks, device)
+
+    def _prepared(
+        self, gpu: int, fit: Fit, scalars: Mapping[str, float], placed: Mapping[str, DeviceArray], names: tuple[str, ...]
+    ) -> Prepared:
+        """For arrays that TMA does not take as they lie, the kernel of the layout whose kernels may."""
+        assert self._driver is not None
+        plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
+        try:
+            return Prepared(self._driver, gpu, self._binary(gpu, fit.best), plan, names)
+        except LaunchError as error:
+            problem = self._op.laid_out_otherwise(fit.best.problem)
+            if problem is None:
+                raise
+            try:
+                other = Fit(self._find(problem), {tensor.name: tensor for tensor in self._op.tensors(problem)})
+            except NoFeasibleConfiguration:
+                raise error from None
+            if other.best.candidate == fit.best.candidate:
+                raise
+            return self._prepared(gpu, other, scalars, placed, names)
 
     def _binary(self, gpu: int, found: Best) -> Binary:
         """The kernels, loaded on a GPU: for every shape with the same source they are the same."""
