@@ -210,12 +210,13 @@ def _mapped(launcher: Launcher) -> Iterator[str]:
     tensors = {p.spec.name for p in launcher.parameters}
     for anywhere in (False, True):
         mapped = sorted({made.data for made in launcher.maps.values() if made.anywhere is anywhere} & tensors)
+        names = ", ".join(mapped)
         if mapped and not anywhere:
-            yield f"TMA copies {', '.join(mapped)}: they start at multiples of 16 bytes, the last axis has stride 1, the"
+            yield f"TMA copies {names}: they start at multiples of 16 bytes, the last axis has stride 1, the"
             yield "others have strides of multiples of 16 bytes. Anything else returns cudaErrorInvalidValue."
         elif mapped:
-            yield f"TMA copies {', '.join(mapped)}: the last axis has stride 1, the one before it a stride of a multiple"
-            yield "of 16 bytes. Anything else returns cudaErrorInvalidValue."
+            yield f"TMA copies {names}: the last axis has stride 1, the one before it a stride of a multiple of 16"
+            yield "bytes. Anything else returns cudaErrorInvalidValue."
 
 
 def _tuple(values: tuple[int, ...]) -> str:

@@ -94,8 +94,8 @@ class TensorMapArg:
     strides its own consists.
 
     `anywhere`: rows, along the first dimension, may begin at any element; only those of the second dimension are
-    multiples of 16 bytes apart. A kernel gets a map for each element of 16 bytes that a row may begin at (`TensorMaps`),
-    whose dimensions are these two, the first as much longer, and steps of 16 bytes in place of all others.
+    multiples of 16 bytes apart. A kernel gets a map for each element of 16 bytes that a row may begin at, `TensorMaps`.
+    Its dimensions are these two, the first as much longer, and steps of 16 bytes in place of all others.
     """
 
     name: str
@@ -125,7 +125,8 @@ class TensorMapArg:
         size = DTYPES[self.dtype].size
         unit, steps = _TMA_UNIT // size, zip(self.extents[2:], self.strides[2:], strict=True)
         last = address % _TMA_UNIT // size + sum((n - 1) * stride for n, stride in steps)
-        (columns, rows), (one, apart) = self.extents[:2], self.strides[:2]
+        (columns, rows), apart = self.extents[:2], self.strides[1]
+        one = self.strides[0] if columns > 1 else 1
         for first in range(unit):
             extents, strides = (first + columns, rows, last // unit + 1), (one, apart, unit)
             yield replace(self, extents=extents, strides=strides, box=(*self.box[:2], 1), axes=(), anywhere=False)
@@ -138,12 +139,15 @@ class TensorMapArg:
 
     def complaint(self, address: int) -> str | None:
         """What TMA would not take, for a tensor whose first element is at `address`."""
+        if not self.anywhere:
+            return self._complaint(address)
+        if address % DTYPES[self.dtype].size or min(self.strides) < 0:
+            return f"it must begin at an element, with strides from 0 on, got {address:#x} and {self.strides}"
+        *_, longest = self._each(address)
+        return longest.complaint(address - address % _TMA_UNIT)
+
+    def _complaint(self, address: int) -> str | None:
         size, row = DTYPES[self.dtype].size, self.box[0] * DTYPES[self.dtype].size
-        if self.anywhere:
-            if address % size or min(self.strides) < 0:
-                return f"it must begin at an element, with strides from 0 on, got {address:#x} and {self.strides}"
-            *_, longest = self._each(address)
-            return longest.complaint(address - address % _TMA_UNIT)
         if self.strides[0] != 1 and self.extents[0] > 1:
             return f"its rows must be contiguous, but neighbouring elements are {self.strides[0]} apart"
         if address % _TMA_UNIT:

@@ -119,9 +119,8 @@ def _kind(parameter: str) -> Kind:
     if "*" in plain or "[" in plain:
         return "a pointer"
     if (maps := re.match(r"(?:\w+::)*TensorMap(s?)\b", plain)) is not None:  # TMA reads the parameter, not a copy of it
-        if "__grid_constant__" not in parameter:
-            return "a TensorMap without __grid_constant__"
-        return "TensorMaps" if maps[1] else "a TensorMap"
+        mapped: Kind = "TensorMaps" if maps[1] else "a TensorMap"
+        return mapped if "__grid_constant__" in parameter else "a TensorMap without __grid_constant__"
     words = plain.split()
     if len(words) > 1 and words[-1] not in _WORDS:
         words.pop()  # the parameter's name

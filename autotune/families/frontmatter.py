@@ -74,8 +74,8 @@ class TensorMapSpec:
     """A tensor map that kernels take under this name: a tensor or workspace, and the box that a copy of TMA moves.
 
     `axes`: the map's dimensions, the contiguous one first; None: the tensor's axes from the last to the first. `box`
-    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none. Where `anywhere` holds, kernels take maps of rows
-    that begin at any element.
+    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none. Where `anywhere` holds, kernels take maps of
+    rows that begin at any element.
     """
 
     name: str

@@ -97,7 +97,7 @@ class Attention(Op):
     def _shares(self, problem: Problem) -> tuple[tuple[int, int, int], ...]:
         """Those that are tried, without heads that shift rows where all of the problem's begin alike.
 
-        With some numbers of heads, 16-bit rows of an odd HS are whole multiples of 16 bytes apart, and kernels may want it.
+        With some numbers of heads, 16-bit rows of an odd HS are multiples of 16 bytes apart, and kernels may want it.
         """
         alike = 8 // math.gcd(8, *(problem.integer(name) for name in ("HS", "HS_v")))  # heads
         apart = problem["layout"] == "bhtd" or DTYPES[problem.dtype].size != 2 or problem.integer("NH_kv") % alike

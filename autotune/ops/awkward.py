@@ -39,7 +39,10 @@ def _attention() -> Iterator[Fields]:
         heads = {"B": 1, "NH": 2, "NH_kv": 1 + i % 2}
         kind = {"dtype": OPERAND_DTYPES[i % 3], "layout": layouts[i % 3], "HS": HS, "HS_v": HS_v}
         yield {**heads, **kind, "T": 65, "T_kv": 65 if i % 3 == 2 else 113, "causal": i % 2 == 0}
-    for HS, HS_v, dtype in ((75, 75, "fp16"), (33, 50, "bf16")):  # rows that begin anywhere, but multiples of 16 bytes apart
+    for HS, HS_v, dtype in (
+        (75, 75, "fp16"),
+        (33, 50, "bf16"),
+    ):  # rows that begin anywhere, but multiples of 16 bytes apart
         yield {**_EIGHT_HEADS[0], "HS": HS, "HS_v": HS_v, "dtype": dtype, "layout": "bthd", "T": 65, "T_kv": 113}
 
 
@@ -114,7 +117,9 @@ def second_problems(op: Op, problem: Problem, longer: Mapping[str, int] = _NO_LE
         rows = (
             {**lengths, **heads}
             for heads_of, lengths_of in (
-                (_SECOND_HEADS, _SECOND_LENGTHS), (_GROUPED_HEADS, _SHORT_LENGTHS), (_EIGHT_HEADS, _SECOND_LENGTHS)
+                (_SECOND_HEADS, _SECOND_LENGTHS),
+                (_GROUPED_HEADS, _SHORT_LENGTHS),
+                (_EIGHT_HEADS, _SECOND_LENGTHS),
             )
             for heads in heads_of
             for lengths in lengths_of

@@ -32,6 +32,7 @@ from tests.kernels.test_tensor_maps import changed, plan_of
 OPS = ("forward", "backward")
 FAMILIES = {op: find_template(op, "flash_wgmma") for op in OPS}
 SHAPE: dict[str, Any] = {"B": 1, "NH": 8, "T": 70, "T_kv": 130, "dtype": "fp16", "causal": True}
+ONCE: dict[str, Value] = {"OUT_APART": False, "PERSISTENT": False}
 CASES: tuple[dict[str, Any], ...] = (
     {"HS": 1},
     {"HS": 7, "dtype": "bf16", "NH": 16, "NH_kv": 8},
@@ -73,7 +74,7 @@ def test_every_head_size_is_right(op: str, fields: dict[str, Any], cache: BuildC
     ("op", "values"),
     [("forward", {"OUT_APART": True, "PERSISTENT": True, "BLOCK_N": 48, "BLOCK_M": 128}),
      ("forward", {"OUT_APART": False, "PERSISTENT": True, "BLOCK_N": 48, "BLOCK_M": 128}),
-     ("forward", {"MIN_BLOCKS": 2, "BLOCK_M": 64, "BLOCK_N": 64, "PING_PONG": False, "OUT_APART": False, "PERSISTENT": False}),
+     ("forward", {"MIN_BLOCKS": 2, "BLOCK_M": 64, "BLOCK_N": 64, "PING_PONG": False, **ONCE}),
      ("backward", {"DQ_ACCUMULATE": "bulk", "ORDER": "early", "BLOCK_M": 64}),
      ("backward", {"NEXT_KERNEL": "at_start", "BLOCK_N": 64, "BLOCK_M": 64, "ORDER": "late"})],
     ids=str,
@@ -97,7 +98,7 @@ def untouched(storage: NDArray[Any], shape: tuple[int, ...], strides: tuple[int,
 
 @pytest.mark.parametrize("apart", [(83, 8 * 83, 1), (9 * 80, 80, 3), (8 * 9 * 75, 88, 0)], ids=str)
 def test_nothing_between_rows_is_read_or_written(apart: tuple[int, int, int], cache: BuildCache) -> None:
-    """Heads beside, behind and far from one another, from an odd element on: NaN lies around inputs, and stays in results."""
+    """Heads beside and behind one another, from an odd element on: NaN lies around inputs, and stays in results."""
     head, row, offset = apart
     problem = problem_of("forward", HS=75, T=37, T_kv=37, causal=False)
     run = Run(FAMILIES["forward"], problem, cache, config_of(problem))
@@ -138,7 +139,7 @@ def test_what_is_taken() -> None:
             assert family.why_unsupported(problem_of(op, **fields), SPEC) is None, fields
         for fields in ({"layout": "bhtd"}, {"NH": 12}, {"NH": 8, "NH_kv": 4}, {"HS": 80, "HS_v": 75, "NH": 4}):
             why = family.why_unsupported(problem_of(op, **{"HS": 75, **fields}), SPEC)
-            assert why is not None and "multiples of 16 bytes apart" in why, fields
+            assert "multiples of 16 bytes apart" in (why or ""), fields
         assert family.why_unsupported(problem_of(op, HS=75), gpu("a100")) is not None
     space = Space(FAMILIES["forward"], problem_of("forward", HS=75, NH=16, NH_kv=8), SPEC)
     packed = {**space.default(), "PACK_HEADS": True, "HEADS_AT_ONCE": 0}
@@ -156,9 +157,7 @@ def test_problems_beside_such_a_one_are_alike(op: str) -> None:
     share = get_op(op).emulated(problem)
     assert (share["NH_kv"], family.why_unsupported(share, SPEC)) == (8, None)
     config = config_of(problem, HEADS_AT_ONCE=0)
-    beside = [
-        other for other in second_problems(get_op(op), problem) if family.why_unsupported(other, SPEC) is None
-    ]
+    beside = [other for other in second_problems(get_op(op), problem) if family.why_unsupported(other, SPEC) is None]
     assert sum(Space(family, other, SPEC).why_not(config, called=True) is None for other in beside) >= 4
     assert {other["HS"] for other in awkward_problems(op) if family.why_unsupported(other, SPEC) is None} >= {33, 75}
 
@@ -180,7 +179,9 @@ def test_eight_maps_an_argument() -> None:
     assert [packed[128 * n] for n in range(8)] == list(range(1, 9))
     assert {address for _, address in made} == {0x1000}
     assert [arg.extents for arg, _ in made] == [(75 + n, 130, (3 + 7 * 75 + 130 * 600) // 8 + 1) for n in range(8)]
-    assert {(arg.strides, arg.box, arg.stride_bytes) for arg, _ in made} == {((1, 600, 8), (64, *k.box[1:2], 1), (1200, 16))}
+    assert {(arg.strides, arg.box, arg.stride_bytes) for arg, _ in made} == {
+        ((1, 600, 8), (64, *k.box[1:2], 1), (1200, 16))
+    }
     for wrong, address in ((replace(k, strides=(1, 601, 75, 9)), 0), (replace(k, strides=(1, 600, -75, 9)), 0), (k, 1)):
         with pytest.raises(LaunchError, match="k: TMA cannot copy this tensor"):
             pack_arguments((wrong,), {"k": address}, encode)
@@ -190,7 +191,7 @@ def test_eight_maps_an_argument() -> None:
     ("old", "new", "said"),
     [('tensor = "q", ', 'tensor = "q", anywhere = "true", ', "boxes of two of three or more whole axes"),
      ('tensor = "sums", ', 'tensor = "sums", anywhere = "true", ', "of 16-bit elements"),
-     ('tensor = "k", ', 'tensor = "k", anywhere = "HS", ', "takes a TensorMap as parameter 2, its launch passes 'k', TensorMaps")],
+     ('tensor = "k", ', 'tensor = "k", anywhere = "HS", ', "takes a TensorMap as parameter 2, .*, TensorMaps")],
 )  # fmt: skip
 def test_maps_of_rows_anywhere_that_cannot_be(old: str, new: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(TemplateError, match=said):
@@ -207,7 +208,7 @@ def test_an_export_passes_its_own_check(op: str, HS: int, tmp_path: Path) -> Non
     assert launcher.sizes == ("B", "NH", "NH_kv", "T", "T_kv")
     assert launcher.maps["k_map"].anywhere
     text = export_text(found, "exported.cu", True)
-    assert "the one before it a stride of a multiple" in text
+    assert "the one before it a stride of a multiple of 16" in text
     done = run_exported(text, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "PASS"
