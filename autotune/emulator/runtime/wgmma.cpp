@@ -249,6 +249,7 @@ void wgmma(const WgmmaShape& shape, float* d, const uint32_t* registers, uint64_
   });)
   product.d[place] = take_accumulators(mine, d, shape.columns / 2u);
   if (registers) memcpy(product.registers[place], registers, sizeof product.registers[place]);
+  EMULATOR_TRACED(if (registers) worker->tracer->registers_taken();)
   ++mine.issued;
   if (++product.issued == group_threads) thread.block->ready.take_all(group.waiting);
 }

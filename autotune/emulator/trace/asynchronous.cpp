@@ -43,6 +43,7 @@ void Tracer::mbarrier_arrived(unsigned number, uintptr_t address, const void* pc
   if (!full_) return;
   check_made(number, address, pc);
   order_.arrive_at_mbarrier(number, index_of(running()));
+  note_overtaken(index_of(running()));
 }
 
 void Tracer::mbarrier_left(unsigned number, uintptr_t address, const void* pc) {
@@ -55,7 +56,33 @@ void Tracer::phase_ended(unsigned number) {
   if (full_) order_.end_phase_of_mbarrier(number);
 }
 
-void Tracer::fence_async() { fenced_at_[index_of(running())] = ++fences_; }
+void Tracer::fence_async() {
+  fenced_at_[index_of(running())] = ++fences_;
+  took(index_of(running()));
+}
+
+namespace {
+
+constexpr size_t registers = 255;  // of a thread: what it loaded before as many other words has been taken
+
+}  // namespace
+
+void Tracer::note_load(SharedCell& cell, const Touch& touch) {
+  if (made_.empty()) return;
+  std::vector<Load>& loads = loads_[touch.thread];
+  if (loads.size() == registers) loads.erase(loads.begin(), loads.begin() + registers / 2);
+  loads.push_back({&cell, order_.clock(touch.thread), touch.pc});
+}
+
+// An arrival does not wait for loads that its warp has under way; seen on an H200: where products keep shared memory busy,
+// TMA, which waited for the arrival, overwrote what was still to be loaded.
+void Tracer::note_overtaken(uint32_t thread) {
+  uint32_t first = thread / 32 * 32;
+  for (uint32_t lane = first; lane < first + 32 && lane < loads_.size(); ++lane)
+    for (const Load& load : loads_[lane])
+      if (lane == thread || order_.is_before(lane, load.clock, thread))
+        load.cell->overtaken = static_cast<uint16_t>(lane), load.cell->overtaken_pc = load.pc;
+}
 
 void Tracer::report_unfenced(const SharedCell& cell, const Touch& touch, uint32_t space, int64_t offset) {
   report(not_fenced, touch, space, offset, {number_, cell.generic_writer, cell.writer_pc, true});
@@ -81,6 +108,9 @@ void Tracer::load_began(uintptr_t mbarrier, bool is_fenced_barrier, uintptr_t to
       told = true;
     } else if (!told && !is_fenced(cell)) {
       report_unfenced(cell, touch, space, offset);
+      told = true;
+    } else if (!told && cell.overtaken != nobody) {
+      report(overwritten, touch, space, offset, {number_, cell.overtaken, cell.overtaken_pc, false});
       told = true;
     }
     write_shared(cell, 15, touch, space, offset);

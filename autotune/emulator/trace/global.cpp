@@ -23,6 +23,7 @@ void Tracer::touch_global(const Touch& touch) {
     ++(full_ ? full_accesses_ : light_accesses_);
     Touch found = touch;
     found.thread = index_of(running());
+    if (full_ && !is_read(touch.access) && !touch.asynchronous) took(found.thread);
     return touch_buffer(found, index);
   }
 }

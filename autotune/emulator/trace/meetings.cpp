@@ -47,6 +47,7 @@ void Tracer::arrive(Barrier& barrier, const Thread& thread, bool waits, const vo
   unsigned id = static_cast<unsigned>(&barrier - thread.block->barriers);
   uint32_t at = place(pc), index = index_of(thread);
   log_meeting(thread, emulator::trace::barrier, at);
+  took(index);
   if (barrier.arrived == 1) phases_[id] = {at, index, waits};
   phases_[id].last_waits = waits;
   if (waits && phases_[id].pc != at && !barrier.expected) {
@@ -82,6 +83,7 @@ void Tracer::complete(Barrier& barrier, Block& block) {
 
 void Tracer::arrive(const Thread& thread, const char* name, const void* pc) {
   const Named& called = operation_called(name);
+  if (called.operation != warp_barrier) took(index_of(thread));
   if (called.operation != matrix_load)  // an ldmatrix's read has been logged
     log_meeting(thread, called.operation, place(pc), called.size);
 }

@@ -30,8 +30,9 @@ struct SharedCell {
   uint8_t reads_under_way;   // by wgmma and bulk stores
   uint16_t generic_writer;   // whose ordinary write was the last; nobody: a TMA load's was
   uint16_t reads_for;        // the thread that began the latest of the reads under way
+  uint16_t overtaken;        // whose load an arrival at an mbarrier may have overtaken
   uint32_t generic_serial;   // when that was: the fences executed before
-  uint32_t reads_pc;
+  uint32_t reads_pc, overtaken_pc;
   uint32_t writer_clock, reader_clock, other_reader_clock;
   uint32_t writer_pc, reader_pc, other_reader_pc;
 };
@@ -49,7 +50,7 @@ class SharedShadow {
         cell.written = cell.pending = cell.reads_under_way = 0;
         cell.generic_writer = nobody;
       }
-      cell.writer = cell.reader = cell.other_reader = nobody;
+      cell.writer = cell.reader = cell.other_reader = cell.overtaken = nobody;
       cell.epoch = epoch;
     }
     return cell;

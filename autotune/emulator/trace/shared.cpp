@@ -32,7 +32,9 @@ void Tracer::touch_shared(const Touch& touch, uint32_t space, uintptr_t start, u
     int64_t offset = static_cast<int64_t>(word > begin ? word : begin);
     if (is_read(touch.access) || touch.access == Access::atomic) read_shared(cell, mask, touch, space, offset);
     if (!is_read(touch.access)) write_shared(cell, mask, touch, space, offset);
+    if (touch.access == Access::read) note_load(cell, touch);
   }
+  if (!is_read(touch.access) && !touch.asynchronous) took(touch.thread);
   log(touch, touch.asynchronous ? async_copy : shared_operation(touch.access));
 }
 
@@ -84,6 +86,7 @@ void Tracer::write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, ui
   cell.writer = static_cast<uint16_t>(me);
   cell.writer_clock = clock;
   cell.writer_pc = touch.pc;
+  cell.overtaken = nobody;
   cell.atomic = is_atomic(touch.access);
   cell.written |= mask;
   cell.generic_writer = static_cast<uint16_t>(me);

@@ -59,6 +59,7 @@ void Tracer::begin_launch(Launch& launch) {
   order_.begin_launch(threads);
   fences_ = 0;
   fenced_at_.assign(threads, 0);
+  loads_.assign(threads, {});
   requests_.clear();
   requests_.begin_launch(launch_, threads, entered_.size());
   std::fill(entered_.begin(), entered_.end(), 0);
@@ -81,6 +82,7 @@ void Tracer::begin_block(uint64_t number) {
   full_ = session.is_sampled(number);
   counting_ = full_ ? entered_.data() : nullptr;
   order_.begin_block();
+  for (auto& loads : loads_) loads.clear();
   fenced_ = false;
   known_blocks_.clear();
   begin_block_of_overlap();
@@ -123,6 +125,8 @@ void Tracer::check(uintptr_t address, uint32_t bytes, Access access, const void*
   }
   touch_global({address, bytes, access, asynchronous, place(pc), 0});
 }
+
+uint32_t Tracer::index_of_running() const { return index_of(running()); }
 
 void Tracer::log(const Touch& touch, Operation operation) {
   requests_.log(touch.thread, {touch.address, touch.pc, static_cast<uint16_t>(touch.bytes), static_cast<uint16_t>(operation)});

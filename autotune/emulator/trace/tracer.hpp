@@ -67,6 +67,8 @@ class Tracer {
   void mbarrier_left(unsigned number, uintptr_t address, const void* pc);
   void phase_ended(unsigned number);
   void fence_async();
+  // The running thread hands registers to a product: what it has loaded is there.
+  void registers_taken() { took(index_of_running()); }
 
   // TMA's loads: the running thread begins one, of bytes that a mbarrier counts; in device memory it reads these.
   void load_began(uintptr_t mbarrier, bool is_fenced, uintptr_t to, uint32_t bytes, unsigned number, const void* pc);
@@ -123,6 +125,10 @@ class Tracer {
   void write_shared(SharedCell& cell, uint8_t mask, const Touch& touch, uint32_t space, int64_t offset);
   void note_reader(SharedCell& cell, uint8_t mask, uint32_t thread, uint32_t pc);
   void check_made(unsigned number, uintptr_t address, const void* pc);
+  void note_load(SharedCell& cell, const Touch& touch);
+  void took(uint32_t thread) { loads_[thread].clear(); }
+  void note_overtaken(uint32_t thread);
+  uint32_t index_of_running() const;
   template <class F>
   void each_cell(uintptr_t address, uint32_t bytes, F visit);
   void report_unfenced(const SharedCell& cell, const Touch& touch, uint32_t space, int64_t offset);
@@ -180,6 +186,11 @@ class Tracer {
   };
   std::vector<Made> made_;              // by mbarrier: who initialised it, and when
   std::vector<uint16_t> copier_;        // by mbarrier: the thread that began its latest load
+  struct Load {
+    SharedCell* cell;
+    uint32_t clock, pc;
+  };
+  std::vector<std::vector<Load>> loads_;  // by thread: of shared memory, which nothing that it did since has needed
   bool fenced_ = false;                 // a thread of this block has executed __threadfence
   struct Wait {
     uint32_t epoch, clock, thread;
