@@ -95,7 +95,8 @@ class TensorMapArg:
 
     `anywhere`: rows, along the first dimension, may begin at any element; only those of the second dimension are
     multiples of 16 bytes apart. A kernel gets a map for each element of 16 bytes that a row may begin at, `TensorMaps`.
-    Its dimensions are these two, the first as much longer, and steps of 16 bytes in place of all others.
+    Its dimensions are these two, the first as much longer, and in place of all others steps of 16 bytes, 2^20 of them,
+    and so many steps at once.
     """
 
     name: str
@@ -128,8 +129,9 @@ class TensorMapArg:
         (columns, rows), apart = self.extents[:2], self.strides[1]
         one = self.strides[0] if columns > 1 else 1
         for first in range(unit):
-            extents, strides = (first + columns, rows, last // unit + 1), (one, apart, unit)
-            yield replace(self, extents=extents, strides=strides, box=(*self.box[:2], 1), axes=(), anywhere=False)
+            extents = (first + columns, rows, _TMA_STEPS, last // unit // _TMA_STEPS + 1)
+            strides = (one, apart, unit, unit * _TMA_STEPS)
+            yield replace(self, extents=extents, strides=strides, box=(*self.box[:2], 1, 1), axes=(), anywhere=False)
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
@@ -171,7 +173,7 @@ TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 TENSOR_MAP_BYTES = 128
 
-_TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
+_TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX, _TMA_STEPS = 16, 1 << 40, 1 << 32, 256, 1 << 20
 
 Arg = PointerArg | ViewArg | ScalarArg | TensorMapArg
 MapEncoder = Callable[[TensorMapArg, int], bytes]

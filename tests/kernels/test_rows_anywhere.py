@@ -178,10 +178,13 @@ def test_eight_maps_an_argument() -> None:
     packed = pack_arguments((k,), {"k": 0x1006}, encode)
     assert [packed[128 * n] for n in range(8)] == list(range(1, 9))
     assert {address for _, address in made} == {0x1000}
-    assert [arg.extents for arg, _ in made] == [(75 + n, 130, (3 + 7 * 75 + 130 * 600) // 8 + 1) for n in range(8)]
-    assert {(arg.strides, arg.box, arg.stride_bytes) for arg, _ in made} == {
-        ((1, 600, 8), (64, *k.box[1:2], 1), (1200, 16))
-    }
+    steps, last = 1 << 20, 3 + 7 * 75 + 130 * 600
+    assert [arg.extents for arg, _ in made] == [(75 + n, 130, steps, last // 8 // steps + 1) for n in range(8)]
+    placed = {(arg.strides, arg.box, arg.stride_bytes) for arg, _ in made}
+    assert placed == {((1, 600, 8, 8 * steps), (*k.box[:2], 1, 1), (1200, 16, 16))}
+    made.clear()
+    pack_arguments((replace(k, strides=(1, 600, 1 << 36, 1 << 38)),), {"k": 0}, encode)
+    assert {arg.extents[3] for arg, _ in made} == {((7 << 36) + (1 << 38) >> 23) + 1}
     for wrong, address in ((replace(k, strides=(1, 601, 75, 9)), 0), (replace(k, strides=(1, 600, -75, 9)), 0), (k, 1)):
         with pytest.raises(LaunchError, match="k: TMA cannot copy this tensor"):
             pack_arguments((wrong,), {"k": address}, encode)

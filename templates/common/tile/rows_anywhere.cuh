@@ -9,11 +9,12 @@
 #include "common/tile/slab_tile.cuh"
 #include "common/view.cuh"
 
-/// Where a matrix begins: `column` elements behind `step` times 16 bytes, from the multiple of 16 bytes on at or before the
-/// tensor's first element.
+/// Where a matrix begins: `column` elements behind `step` + 2^20 * `leap` times 16 bytes, from the multiple of 16 bytes on at
+/// or before the tensor's first element.
 struct MatrixStart {
     int column;
     int step;
+    int leap;
 };
 
 template <class T>
@@ -22,7 +23,7 @@ __device__ __forceinline__ MatrixStart matrix_start(const View<T, 4>& tensor, in
     static_assert(sizeof(T) == 2, "eight elements are 16 bytes");
     const long long before = reinterpret_cast<uintptr_t>(tensor.data) % 16 / 2;
     const long long elements = before + opaque(b) * tensor.stride[0] + opaque(h) * tensor.stride[1];  // not kept meanwhile
-    return {static_cast<int>(elements % 8), static_cast<int>(elements / 8)};
+    return {static_cast<int>(elements & 7), static_cast<int>(elements >> 3 & 0xfffff), static_cast<int>(elements >> 23)};
 }
 
 /// Starts to load a tile, from row `row` of a matrix on.
@@ -33,7 +34,7 @@ __device__ __forceinline__ void load_slabs(SharedAddress tile, const TensorMaps&
 #pragma unroll
     for (int slab = 0; slab < Tile::SLABS; ++slab)
         tensor_load(tile + slab * Tile::SLAB_BYTES, maps.at[start.column], full,
-                    {start.column + slab * Tile::SLAB, row, start.step});
+                    {start.column + slab * Tile::SLAB, row, start.step, start.leap});
 }
 
 /// A warp writes 16 rows of a tile, from row `row` on, the first HS columns of those of the first `count` of them, to a
