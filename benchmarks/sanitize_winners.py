@@ -211,9 +211,10 @@ def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -
         programs = list(pool.map(prepare, enumerate(found)))
         print(f"built {len(found)} programs in {time.monotonic() - start:.0f} s", flush=True)
         built = [(subject, program) for subject, program in zip(found, programs, strict=True) if program is not None]
-        # The slow tool first, so that nothing long is left to the end.
-        tools = ("racecheck", CHECK, "memcheck", "initcheck", "synccheck")
-        list(pool.map(go, enumerate((subject, program, tool) for tool in tools for subject, program in built)))
+        # The slow tool last: where time is short, of the others all are run.
+        for tool in (CHECK, "memcheck", "initcheck", "synccheck", "racecheck"):
+            list(pool.map(go, enumerate((subject, program, tool) for subject, program in built)))
+            print(f"{tool} after {time.monotonic() - start:.0f} s", flush=True)
 
 
 def visible_gpus() -> list[str]:

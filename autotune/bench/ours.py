@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from autotune.answers.best import Best
@@ -9,6 +10,7 @@ from autotune.answers.kernel import Kernel
 from autotune.answers.lookup import best
 from autotune.bench.contender import OURS, Call, Contender
 from autotune.bench.torch_timing import Tensors
+from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool
@@ -121,12 +123,15 @@ def with_forwards(problems: Iterable[Problem]) -> list[Problem]:
 
 def build_all(problems: Iterable[Problem], look: Look) -> int:
     """Fill the build cache, on all cores; how many look-ups were answered. What fails is left to whoever needs it."""
-    requests: list[CubinRequest] = []
-    for problem in problems:
-        with contextlib.suppress(AutotuneError):
-            found = look(problem)
-            requests.append(CubinRequest(found.source, found.device.arch))
+    answered = 0
     with BuildPool(BuildCache()) as pool:
-        for future in [pool.submit(request) for request in requests]:
+        builds: dict[str, Future[Artifact]] = {}
+        for problem in problems:
+            with contextlib.suppress(AutotuneError):
+                source, arch = (found := look(problem)).source, found.device.arch
+                if source.hash not in builds:  # one serves many problems
+                    builds[source.hash] = pool.submit(CubinRequest(source, arch))
+                answered += 1
+        for future in builds.values():
             future.exception()
-    return len(requests)
+    return answered
