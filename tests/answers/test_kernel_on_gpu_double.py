@@ -226,7 +226,7 @@ def test_rows_that_tma_does_not_take(driver: EmulatedDriver, op: str) -> None:
     where: dict[str, Any] = {"device": "cpu", "db": "/nonexistent/none.db"}
     alone = emulated(autotune.kernel(op, template="flash_wgmma", **where, **fields), driver)
     kernel = emulated(autotune.kernel(op, template="flash_wgmma", **where, **fields), driver)
-    kernel._find = lambda problem: autotune.best(op, **where, **problem.fields)  # among all families
+    kernel._find = lambda problem: autotune.best(op, **{**where, **problem.fields})  # among all families
     inputs, expected = arrays_of(op, 1, **fields)
     by_row = {
         name: np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) if array.ndim == 4 else array
