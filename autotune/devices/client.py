@@ -1,10 +1,10 @@
 """The engine's side of the worker process: start it, ask it, kill it when it hangs, start it again."""
 
-import os
 import tempfile
 import threading
 from typing import IO
 
+from autotune.core.blas import ONE_THREAD
 from autotune.core.channel import LOST, Companion
 from autotune.core.child import Child, signal_name
 from autotune.core.confinement import part_of_environment
@@ -202,9 +202,9 @@ class WorkerClient:
 
 
 def _environment() -> dict[str, str]:
-    # References are computed unit by unit on several threads; a BLAS that starts one a core for each gets in their way.
-    threads = str(max(1, (os.cpu_count() or 1) // 8))
-    return {"OPENBLAS_NUM_THREADS": threads, **part_of_environment()}
+    # A thread a core makes references; threads of BLAS beside them wait for one another, spinning: two each on 16 cores
+    # took twelve times the processor time, from the compilers as well.
+    return {**ONE_THREAD, **part_of_environment()}
 
 
 def _how(process: Child) -> str:

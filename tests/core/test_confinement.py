@@ -54,7 +54,8 @@ def settled(process: Child) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["worker", "tracer", "renderer"])
-def test_processes_get_a_part_of_the_environment_and_limits(kind: str) -> None:
+def test_processes_get_a_part_of_the_environment_and_limits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     if kind == "worker":
         process, close = worker()
     else:
@@ -68,6 +69,7 @@ def test_processes_get_a_part_of_the_environment_and_limits(kind: str) -> None:
         close()
     assert "PATH=" in environment
     assert SECRET not in environment
+    assert "OPENBLAS_NUM_THREADS=1\0" in environment  # they have threads of their own
     assert not any(name in environment for name in SECRETS)
     machine = memory_of_machine()
     assert limits["Max core file size"] == 0
