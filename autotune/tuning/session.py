@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.errors import DeviceRefused
+from autotune.core.errors import DeviceRefused, StoreError
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -20,6 +20,7 @@ from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
+from autotune.store.records import Owner, SearchState
 from autotune.tuning.beginning import Begun, begin, begin_with
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import Subject, choose_families, require_some
@@ -255,14 +256,14 @@ def search_begun(
     families = choose_families(subject.templates, task.problem, task.identity.spec)
     records = _begin(subject, task.problem, begun.opened, options, store)
     builds = options.jobs or os.cpu_count() or 1
-    with closing(Examiner(task, begun.cache)) as examiner:
+    with _ended(records), closing(Examiner(task, begun.cache)) as examiner:
         session = Session(
             families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
             only=likely(subject.templates, families, records) if options.quick else None, timeline=begun.timeline,
         )  # fmt: skip
         findings = session.run()
-        _end(records, findings)
+        _end(records, "interrupted" if findings.engine.stopped == "interrupted" else "finished")
         result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location, options.demand)
         return replace(
             result,
@@ -282,11 +283,22 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     if demand.max_error is not None:
         named["max_error"] = demand.max_error
     limits = {"trials": options.trials, "timeout": options.timeout_s}
-    search = store.start_search(opened.identity, problem, named, limits)
-    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))
+    owner = Owner.here()
+    search = store.start_search(opened.identity, problem, named, limits, owner)
+    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"), owner)
 
 
-def _end(records: Records, findings: Findings) -> None:
+@contextmanager
+def _ended(records: Records) -> Iterator[None]:
+    """Notes at the end that a search was interrupted, unless it ended before: by an exception, which goes on."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StoreError):  # what the exception says matters more
+            _end(records, "interrupted")
+        raise
+
+
+def _end(records: Records, state: SearchState) -> None:
     if records.search_id is not None:
-        interrupted = findings.engine.stopped == "interrupted"
-        records.store.end_search(records.search_id, "interrupted" if interrupted else "finished")
+        records.store.end_search(records.search_id, state, records.owner)
