@@ -87,6 +87,6 @@ def in_order(work: Callable[[Block], Result], parts: Sequence[Block]) -> Iterato
             yield waiting.popleft().result()
 
 
-def do_all(work: Callable[[Block], None], parts: Sequence[Block]) -> None:
+def do_all(work: Callable[[Block], object], parts: Sequence[Block]) -> None:
     """Have `work` write what is of each block where it belongs, on all cores; raises what the first to fail raises."""
     deque(in_order(work, parts), maxlen=0)

@@ -54,7 +54,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         op: what is computed; by default the op of a template file of your own, else `forward`.
         trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
             all of them for the sampler `grid`.
-        timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
+        timeout: seconds after which no more are begun; what is under way has a tenth of them, at most 5 s, to end.
+            The winner is then timed (10 s at most) and examined. Default: 150 on the emulator, none on a GPU.
         sampler: one of `autotune.tuning.samplers.SAMPLERS`.
         seed: of the sampler and of the inputs.
         device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.

@@ -27,7 +27,7 @@ from autotune.tuning.choose import Subject, choose_families, require_some
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_expected, nothing_wrong
-from autotune.tuning.finalists import FINALISTS, first_right, hold_final
+from autotune.tuning.finalists import FINAL_S, FINALISTS, finalists_of, first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
@@ -70,6 +70,8 @@ class Session:
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
     timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
+    unplayed: int = 0
+    """Finalists that were not timed once more, since that would have taken too long after the time."""
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -92,7 +94,7 @@ class Session:
             self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
-        return Findings(ranked, self.ledger, engine, resumed)
+        return Findings(ranked, self.ledger, engine, resumed, self.unplayed)
 
     @property
     def _likely_to_stay(self) -> bool:
@@ -141,7 +143,13 @@ class Session:
                 self._report(engine, "finalists")
                 objective = self.options.demand.objective
                 last = MeteredFinal(
-                    objective, self.ledger, self.records, self.evaluator, hurry=engine.stop, new=engine.learned > 0
+                    objective,
+                    self.ledger,
+                    self.records,
+                    self.evaluator,
+                    hurry=engine.stop,
+                    new=engine.learned > 0,
+                    late=lambda: self.clock.expired,
                 )
                 return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
@@ -151,8 +159,12 @@ class Session:
             standing = None if record is None else record.candidate
             if standing in {entry.candidate for entry in ranked} and (not engine.learned or self._settled(ranked)):
                 return sorted(ranked, key=lambda entry: entry.candidate != standing)
+            left = self.clock.left
+            finalists, self.unplayed = finalists_of(ranked, standing, None if left is None else max(left, FINAL_S))
+            if not finalists:
+                return self._crown(ranked, engine)
             self._report(engine, "finalists")
-            final = hold_final(ranked, standing, self.records, self.evaluator)
+            final = hold_final(finalists, self.records, self.evaluator)
             self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)
