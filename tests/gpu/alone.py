@@ -1,4 +1,4 @@
-"""Whether others use the GPU: what is measured of the whole of it, energy above all, is then not that of a test alone."""
+"""Whether others use the GPU: what is measured of all of it, energy above all, is then not that of a test alone."""
 
 import ctypes
 import time

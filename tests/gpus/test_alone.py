@@ -1,7 +1,6 @@
 """What tests of energy ask first: whether others use the GPU. A library of Python functions stands for NVIDIA's."""
 
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,9 +28,8 @@ class Library:
 
 
 @pytest.fixture(autouse=True)
-def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.gpu.alone.time.sleep", lambda seconds: None)
-    return
 
 
 @pytest.mark.parametrize("before", [[0], [100, 60, 0], [1, 0]])
