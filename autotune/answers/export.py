@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from autotune.answers.export_projects import header_compile_line, header_text, torch_files
 from autotune.answers.export_text import compile_line, export_text, has_main
 from autotune.answers.lookup import best
+from autotune.core.arguments import require_flags, require_path
 from autotune.core.errors import AutotuneError, UsageError
 from autotune.core.files import written
 from autotune.core.values import Value
@@ -92,6 +93,9 @@ def export(  # noqa: PLR0913 - as `autotune.best`
         UsageError: there is no such format, the file's folder does not exist, or the name is that of a folder.
         AutotuneError: the file cannot be written; or what `autotune.best` raises.
     """
+    require_flags(main=main)
+    if output is not None:
+        require_path("output", output, "where to write")
     found = best(
         op, device=device, db=db, template=template, reference=reference, inputs=inputs,
         full_precision=full_precision, objective=objective, max_error=max_error, **fields,

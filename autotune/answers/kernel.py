@@ -25,6 +25,7 @@ from autotune.answers.shapes import ShapeReader
 from autotune.answers.tuned import found_or_tuned, way_of
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
+from autotune.core.arguments import require_whole
 from autotune.core.dtypes import numpy_dtype
 from autotune.core.errors import DeviceMissing, FaultFound, LaunchError, NoFeasibleConfiguration, UsageError
 from autotune.core.measurement import Verification
@@ -90,7 +91,13 @@ class Kernel:
         return tuple(name for name, tensor in self._tensors.items() if tensor.role == "output")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The logical shape of an argument or result; attention's is (B, NH, T, HS) in every layout."""
+        """The logical shape of an argument or result; attention's is (B, NH, T, HS) in every layout.
+
+        Raises:
+            UsageError: there is none of this name.
+        """
+        if not isinstance(name, str) or name not in self._tensors:
+            raise UsageError(f"{self._op.name} has no tensor {name!r}; it has {', '.join(self._tensors)}")
         return self._tensors[name].shape
 
     def __repr__(self) -> str:
@@ -167,8 +174,10 @@ class Kernel:
 
         Raises:
             FaultFound: the kernel is wrong; the message says where.
+            UsageError: a seed that is no whole number of at least 0.
             AutotuneError: as calls.
         """
+        require_whole("seed", seed, 0)
         from autotune.devices.comparison import compare_all
         from autotune.ops.expected import expectations
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 
 from autotune.core.candidate import Candidate
@@ -17,7 +16,7 @@ from autotune.gpus.identity import DEVICES, DeviceName
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import get_op
 from autotune.store.entries import Entry, Winners
-from autotune.tuning.objective import TIME, Objective, find_objective
+from autotune.tuning.objective import TIME, Objective, find_objective, require_error
 
 
 def looked_at(
@@ -70,10 +69,7 @@ def make_wish(objective: str, max_error: float | None, cap: Cap) -> Wish:
     found = find_objective(objective)
     if found.several:
         raise UsageError(f"objective {objective!r} has no single winner; look up time, energy or edp")
-    if max_error is not None and not (isinstance(max_error, Real) and max_error > 0):
-        raise UsageError(
-            f"max_error={max_error!r} must be a number, and more than 0: the part of the error bound that may be used"
-        )
+    require_error(max_error)
     return Wish(found, max_error, cap)
 
 

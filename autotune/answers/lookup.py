@@ -20,6 +20,7 @@ from autotune.answers.best import Answer, Best, sureness
 from autotune.answers.failed import Failed
 from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.core import settings
+from autotune.core.arguments import require_flags
 from autotune.core.candidate import Candidate
 from autotune.core.database_files import as_text, plain_path
 from autotune.core.dtypes import numpy_dtype
@@ -77,12 +78,10 @@ def best(  # noqa: PLR0913 - every argument is a choice that the command line of
         db: path or URL of the database; by default `AUTOTUNE_DB`, else the user's.
         template: a family of one's own (a `.cu.j2` file), looked at beside the shipped ones; or the name of a
             shipped family, which alone is then looked at.
-        reference: the op's reference, a function or `module:function`, where `template` declares its own op and does
-            not name it.
+        reference: the op's reference, a function or `module:function`, where `template` has its own op and does not.
         inputs: the function that makes its inputs, likewise.
         full_precision: look only at families whose products are those of the dtype's elements (no 3xTF32 for fp32).
-        objective: `time`, `energy` or `edp` (energy times time): what of this very problem is best by its energy, where
-            that is known.
+        objective: `time`, `energy` or `edp` (energy times time), as far as energies of this very problem are known.
         max_error: the part of the error bound that a winner may use (0.5: half of it).
         fields: of the problem (`B`, `T`, `dtype`, …); the op's defaults for those not given.
 
@@ -97,10 +96,10 @@ def best(  # noqa: PLR0913 - every argument is a choice that the command line of
     database = _location(db)
     reader, winners = _DATABASES.get(database) or _open(database)
     stamp = reader.stamp()
-    asked = (op, device, database, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"))
-    key = (*asked, full_precision, objective, max_error, *fields.items())
+    asked = (op, device, database, full_precision, *fields.items(), *map(type, fields.values()))  # 1 == True
+    key = (*asked, objective, max_error, os.environ.get("AUTOTUNE_DEVICE"), os.environ.get("AUTOTUNE_TARGET"))
     try:
-        known = _ANSWERS.get(key) if template is None else None
+        known = _ANSWERS.get(key) if template is reference is inputs is None else None
     except TypeError:  # a value that cannot be hashed is no value of a field: the op says so below
         known = None
     if known is not None and known[0] == stamp:
@@ -160,6 +159,7 @@ def _finder(
     reference: Named | Function | None, inputs: Named | Function | None, full_precision: bool,
     fields: Mapping[str, Value],
 ) -> "_Finder":  # fmt: skip
+    require_flags(full_precision=full_precision)
     families, name = looked_at(op, template, named(reference), named(inputs, "inputs"))
     families = families.full_precision() if full_precision else families
     return _Finder(winners, families, get_op(name).problem(**fields), _device_spec(device, winners))

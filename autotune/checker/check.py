@@ -12,8 +12,9 @@ from autotune.checker.target import Target, find_target
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import CubinRequest
+from autotune.core.arguments import require_flags, require_positive, require_values, require_whole
 from autotune.core.candidate import Candidate
-from autotune.core.errors import AutotuneError, BuildError, UsageError
+from autotune.core.errors import AutotuneError, BuildError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.families.source import KernelSource
@@ -120,7 +121,10 @@ def check(  # noqa: PLR0913 - one keyword an option
         BuildError: there is no C++ compiler.
         LaunchError: the run took too long or tore its process down.
     """
-    _require_positive(blocks=blocks, limit_s=limit_s)
+    _require_limits(limit_s, blocks=blocks)
+    require_flags(hints=hints, estimate=estimate)
+    if params is not None:
+        require_values("params", params)
     target = find_target(op, template, params or {}, (named(reference), named(inputs, "inputs")), device, db, fields)
     with TracingProcess(limit_s) as process, ThreadPoolExecutor(1) as beside:
         cubin = beside.submit(_cubin, target) if estimate else None  # nvcc has a core of its own
@@ -156,7 +160,8 @@ def check_all(  # noqa: PLR0913 - one keyword an option
     """
     from autotune.checker.target import find_targets
 
-    _require_positive(blocks=blocks, limit_s=limit_s, limit=limit)
+    _require_limits(limit_s, blocks=blocks, limit=limit)
+    require_whole("seed", seed, 0)
     functions = named(reference), named(inputs, "inputs")
     with ExitStack() as stack:
         process = stack.enter_context(TracingProcess(limit_s))
@@ -169,10 +174,11 @@ def check_all(  # noqa: PLR0913 - one keyword an option
                 yield _failed(target, candidate, str(error))
 
 
-def _require_positive(**numbers: float | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number <= 0:
-            raise UsageError(f"{name}={number:g} must be positive")
+def _require_limits(limit_s: float, **counts: int | None) -> None:
+    require_positive("limit_s", limit_s, "seconds that one run may take")
+    for name, count in counts.items():
+        if count is not None:
+            require_whole(name, count, 1)
 
 
 def _check(

@@ -98,7 +98,7 @@ def _configs(space: Space, limit: int | None, seed: int) -> Iterator[Config]:
 
 def _family(op: str | None, template: str | Path | None, functions: Functions | None) -> tuple[Template | None, OpRef]:
     if template is None:
-        return None, OpRef(op or "forward")
+        return None, OpRef(_named(op))
     if names_file(str(template)):
         own = load_template(Path(template))
         if op not in {None, own.op}:
@@ -107,7 +107,11 @@ def _family(op: str | None, template: str | Path | None, functions: Functions | 
         unknown = own.op not in BUILTIN and not own.front.reference
         ref = OpRef(own.op, Path(template), reference or ("" if unknown else None), inputs)
         return replace(own, reference=resolve(ref).version), ref
-    return find_template(op or "forward", str(template)), OpRef(op or "forward")
+    return find_template(_named(op), str(template)), OpRef(_named(op))
+
+
+def _named(op: str | None) -> str:
+    return get_op("forward" if op is None else op).name
 
 
 def _best(

@@ -1,11 +1,12 @@
 """`autotune list`: what a database holds, and what comes with the package."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.cli import list_rows as rows
 from autotune.cli.filters import check_fields, problems_of
 from autotune.cli.options import AskedFields, Wanted, problem_options
 from autotune.cli.output import CsvOption, DbOption, JsonOption, print_csv, print_json, print_table, say
@@ -150,49 +151,38 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 _Row = dict[str, Any]
 
+_UNHEARD = "?runs on"
+"""A column that is there where a search runs, for all that can be told, on another machine."""
+
 _COLUMNS = {
     What.PROBLEMS: ("~problem", "device", ">trials", ">ok", "outcomes", ">measured ms", ">estimated ms"),
     What.SEARCHES: (
-        ">id", "device", "sampler", ">seed", "state", ">trials", ">ok", ">best ms", "kind", ">at trial", ">x best",
-        "?begun", "~problem",
+        ">id", "device", "sampler", ">seed", "state", _UNHEARD, ">trials", ">ok", ">best ms", "kind", ">at trial",
+        ">x best", "?begun", "~problem",
     ),
     What.DEVICES: ("device", "kind", "title", "arch", ">problems", ">trials", ">winners"),
 }  # fmt: skip
 """Columns of the tables; JSON and CSV have the same names, and problems as objects or a column a field."""
 
 
-_NAMES = {
-    What.PROBLEMS: ("problem", "device", "trials", "ok", "measured ms", "estimated ms"),
-    What.SEARCHES: (
-        "id", "problem", "device", "sampler", "seed", "state", "trials", "ok", "best ms", "kind", "at trial", "x best",
-        "begun", "templates", "part", "objective", "max_error",
-    ),
-    What.DEVICES: ("device", "kind", "title", "arch", "problems", "trials", "winners"),
-    What.TRIALS: (
-        "id", "origin", "date", "search", "source_hash", "device", "problem", "template", "stage", "outcome", "ms",
-        "kind", "energy_mj", "power_w", "message",
-    ),
-}  # fmt: skip
-"""What the CSV of no rows says it would have: what every row has."""
-
-
 def _names(what: What, op: str | None) -> list[str]:
     from autotune.ops.registry import get_op, op_names
 
     fields = [field.name for field in get_op(op).fields if not field.implied] if op in op_names() and op else []
-    return [part for name in _NAMES[what] for part in (("op", *fields) if name == "problem" else (name,))]
+    names = (name for name in rows.OF[what] if name not in rows.SPREAD)
+    return [part for name in names for part in (("op", *fields) if name == "problem" else (name,))]
 
 
-def _print_rows(what: What, rows: Sequence[_Row], form: str, op: str | None) -> None:
+def _print_rows(what: What, made: Sequence[_Row], form: str, op: str | None) -> None:
     from autotune.report.table import column_name
 
-    columns = _COLUMNS[what]
+    columns = tuple(name for name in _COLUMNS[what] if name != _UNHEARD or any(row[column_name(name)] for row in made))
     if form == "json":
-        print_json([{**row, "problem": row["problem"].to_json()} if "problem" in row else row for row in rows])
+        print_json([{**row, "problem": row["problem"].to_json()} if "problem" in row else row for row in made])
     elif form == "csv":
-        print_csv([_flat(row) for row in rows], _names(what, op))
+        print_csv([_flat(row) for row in made], _names(what, op))
     else:
-        print_table(columns, [[_shown(row[column_name(column)]) for column in columns] for row in rows])
+        print_table(columns, [[_shown(row[column_name(column)]) for column in columns] for row in made])
 
 
 def _flat(row: _Row) -> _Row:
@@ -201,7 +191,7 @@ def _flat(row: _Row) -> _Row:
     for name, value in row.items():
         if name == "problem":
             flat |= value.to_json()
-        elif isinstance(value, Mapping):
+        elif name in rows.SPREAD:
             flat |= {f"{name}.{key}": held for key, held in value.items()}
         else:
             flat[name] = value
@@ -232,49 +222,17 @@ def _print_records(records: "Sequence[StoredMeasurement]", form: str, op: str | 
 
 
 def _problems(store: "Store", wanted: Wanted) -> list[_Row]:
-    return [
-        {
-            "problem": s.problem, "device": s.device, "trials": s.trials, "ok": s.outcomes.get("ok", 0),
-            "outcomes": dict(s.outcomes), "measured ms": s.best_ms.get("measured"),
-            "estimated ms": s.best_ms.get("estimated"),
-        }
-        for s in store.problems(op=wanted.op)
-        if wanted.on(s.device) and wanted.has(s.problem)
-    ]  # fmt: skip
+    found = store.problems(op=wanted.op)
+    return [_of(rows.PROBLEM, s) for s in found if wanted.on(s.device) and wanted.has(s.problem)]
 
 
 def _searches(store: "Store", wanted: Wanted) -> list[_Row]:
-    """`x best`: the best time of a search over the best that any of these found for the same problem and device."""
     found = [s for s in store.searches() if wanted.on(s.search.device) and wanted.has(s.search.problem)]
-    best: dict[object, float] = {}
-    for s in found:
-        if s.best_ms is not None:
-            about = s.search.problem, s.search.device, s.kind
-            best[about] = min(s.best_ms, best.get(about, s.best_ms))
-    return [
-        {
-            "id": s.search.id, "problem": s.search.problem, "device": s.search.device,
-            "sampler": s.search.settings.get("sampler", ""), "seed": s.search.settings.get("seed", ""),
-            "state": s.search.state, "trials": s.trials, "ok": s.outcomes.get("ok", 0), "outcomes": dict(s.outcomes),
-            "best ms": s.best_ms, "kind": s.kind, "at trial": s.best_at,
-            "x best": s.best_ms and round(s.best_ms / best[s.search.problem, s.search.device, s.kind], 3),
-            "begun": s.search.created_at.isoformat(timespec="seconds"),
-            "templates": ",".join(s.search.settings.get("templates", ())), "part": s.search.settings.get("part", ""),
-            "objective": s.search.settings.get("objective", "time"), "max_error": s.search.settings.get("max_error"),
-        }
-        for s in found
-    ]  # fmt: skip
+    return [_of(rows.SEARCH, one) for one in rows.beside_each_other(found)]
 
 
 def _devices(store: "Store", wanted: Wanted) -> list[_Row]:
-    return [
-        {
-            "device": d.name, "kind": d.kind, "title": d.title, "arch": d.arch, "problems": d.problems,
-            "trials": d.trials, "winners": d.winners,
-        }
-        for d in store.devices()
-        if wanted.on(d.name)
-    ]  # fmt: skip
+    return [_of(rows.DEVICE, d) for d in store.devices() if wanted.on(d.name)]
 
 
 def _winners(
@@ -355,25 +313,11 @@ def _sorted(records: "list[StoredMeasurement]", sort: Sort | None) -> "list[Stor
 
 
 def _row(record: "StoredMeasurement") -> _Row:
-    timing = record.measurement.timing
-    return {
-        "id": record.id or None,
-        "origin": "own" if record.id else "shipped",
-        "date": record.created_at.isoformat(timespec="seconds"),
-        "search": record.search_id,
-        "source_hash": record.source_hash,
-        "device": record.device,
-        "problem": record.problem,
-        "template": record.candidate.template,
-        "config": dict(record.candidate.config),
-        "stage": record.stage,
-        "outcome": record.measurement.outcome.value,
-        "ms": None if timing is None else timing.median_ms,
-        "kind": None if timing is None else timing.kind,
-        "energy_mj": record.measurement.mj,
-        "power_w": None if record.measurement.energy is None else record.measurement.energy.power_w,
-        "message": record.measurement.message,
-    }
+    return _of(rows.TRIAL, record)
+
+
+def _of(columns: rows.Columns[Any], found: Any) -> _Row:
+    return {name: get(found) for name, get in columns.items()}
 
 
 def _shown(cell: Any) -> object:

@@ -153,7 +153,7 @@ def choose_device(device: str | None, target: str | None = None) -> DeviceOpener
         DeviceMissing: no such GPU here, or no PyCUDA.
         UsageError: not a device's name.
     """
-    wanted = device or settings.device()
+    wanted = settings.device() if device is None or device == "" else device
     if wanted is None:
         wanted = "cuda" if target is None and present_gpu() is not None and has_pycuda() else "cpu"
     meant = parse_device(wanted)

@@ -46,16 +46,21 @@ Named = str | Pickled
 """A function as processes tell each other: `module:function`, or by value."""
 
 
+def require_function_or_name(function: Named | Function | None, what: str) -> None:
+    """Raise UsageError for what is neither a function nor names one; None is no function, which may be."""
+    if not (function is None or isinstance(function, str | Pickled) or callable(function)):
+        raise UsageError(f"{what}={function!r} is neither a function nor 'module:function'")
+
+
 def named(function: Named | Function | None, what: str = "reference") -> Named | None:
     """A function in a form that another process can load.
 
     Raises:
         UsageError: it is not a function, or holds something that cannot be sent to another process.
     """
+    require_function_or_name(function, what)
     if function is None or isinstance(function, str | Pickled):
         return function
-    if not callable(function):
-        raise UsageError(f"{what}={function!r} is neither a function nor 'module:function'")
     import cloudpickle
 
     name = getattr(function, "__qualname__", type(function).__name__)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from autotune.core.arguments import require_flags
 from autotune.core.errors import UsageError
 from autotune.integrations import torch_kernels as kernels
 
@@ -42,6 +43,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool = False, scale: float | None 
         scale = 1.0 / math.sqrt(head_size(q))
     if torch.compiler.is_compiling():
         return _forward_op(q, k, v, causal, scale)[0]
+    require_numbers(causal, scale)
     if not is_plain(q, k, v):
         kernels.require(q, k, v, scale)
         if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -58,6 +60,14 @@ def require_tensors(*given: Any) -> None:
                 f"attention takes PyTorch's tensors, not {type(tensor).__name__}: torch.from_numpy makes one of an "
                 "array of NumPy's, and autotune.kernel takes arrays of other libraries"
             )
+
+
+def require_numbers(causal: object, scale: object) -> None:
+    """Raise UsageError for what is neither true nor false, and for what is no number."""
+    if type(causal) is not bool:
+        require_flags(causal=causal)
+    if not hasattr(scale, "__float__"):  # tensors of one element have it
+        raise UsageError(f"scale={scale!r} must be a number above 0, or None for 1/sqrt(HS)")
 
 
 def plain_attention(q: Any, k: Any, v: Any, causal: bool, scale: float, call: Any) -> Any:

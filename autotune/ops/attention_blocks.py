@@ -85,3 +85,8 @@ def in_order(work: Callable[[Block], Result], parts: Sequence[Block]) -> Iterato
             waiting.append(pool.submit(work, part))
         while waiting:
             yield waiting.popleft().result()
+
+
+def do_all(work: Callable[[Block], object], parts: Sequence[Block]) -> None:
+    """Have `work` write what is of each block where it belongs, on all cores; raises what the first to fail raises."""
+    deque(in_order(work, parts), maxlen=0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import rounded
-from autotune.ops.attention_blocks import Block, Mask, blocks, in_order
+from autotune.ops.attention_blocks import Block, Mask, blocks, do_all, in_order
 from autotune.ops.tf32_products import multiply_tf32x3
 
 Arrays = dict[str, NDArray[Any]]
@@ -47,8 +47,7 @@ def forward(
         values = v[block.b, block.kv, keys].astype(compute)
         out[here], lse[here] = _softmax_times(scores, values, hidden, low_precision, product)
 
-    for _ in in_order(work, blocks(q, k, causal, whole_rows=True)):
-        pass
+    do_all(work, blocks(q, k, causal, whole_rows=True))
     return {"out": out if low_precision is None else rounded(out, low_precision), "lse": lse}
 
 

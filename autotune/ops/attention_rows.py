@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.dtypes import epsilon
-from autotune.ops.attention_blocks import Block, Mask, blocks, in_order
+from autotune.ops.attention_blocks import Block, Mask, blocks, do_all, in_order
 from autotune.ops.attention_reference import Arrays, heads_apart, heads_together, masked_scores, shares_keys
 from autotune.ops.row_bounds import RowScale
 
@@ -45,8 +45,7 @@ def forward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict
         p += p.dtype.type(_tiny(dtype))
         size[here] = _LIKELY * np.sqrt(np.square(p, out=p) @ np.square(largest[keys]))
 
-    for _ in in_order(work, blocks(q, k, causal, whole_rows=True)):
-        pass
+    do_all(work, blocks(q, k, causal, whole_rows=True))
     return {"out": RowScale(size, noise), "lse": RowScale(np.zeros_like(size), lse_noise)}
 
 

@@ -91,8 +91,10 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
     before = "".join(f", {words}" for words in whose)
     free = sum(result.outcomes.values()) - result.trials
     besides = f" ({number(free, 'proposal')} outside them ruled out unbuilt)" if free else ""
+    why = _WHY[result.stopped]
+    why += f", {number(result.dropped, 'candidate')} under way dropped" if result.dropped else ""
     yield (
-        f"{number(result.trials, 'trial')}{before}{counted} in {clock(result.seconds)}: {_WHY[result.stopped]}; "
+        f"{number(result.trials, 'trial')}{before}{counted} in {clock(result.seconds)}: {why}; "
         f"{number(result.space_size, 'valid configuration')}{besides}"
     )
     if result.new:
@@ -111,6 +113,11 @@ def summary_lines(result: SearchResult, asked: "Asked | None" = None) -> Iterato
         yield f"first {outcome}: {' '.join(message.split())[:300]}"
         if outcome in _CHECKABLE and outcome in result.firsts:
             yield f"look into it: {check_command(get_op(result.problem.op), result, outcome, asked or Asked())}"
+    if result.unplayed:
+        yield (
+            f"the time was up: {number(result.unplayed, 'finalist')} not timed once more, which would have taken more "
+            "than 10 s; the same command with a longer --timeout does"
+        )
     yield from _honesty(result)
 
 

@@ -6,7 +6,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from autotune.core import settings
-from autotune.core.database_files import plain_path
+from autotune.core.database_files import as_text, plain_path
 from autotune.core.errors import StoreError, UsageError
 from autotune.core.extras import install
 from autotune.core.passwords import hidden
@@ -19,7 +19,7 @@ def database_url(given: str | Path | None = None) -> URL:
         UsageError: malformed, of a database that is not supported, or in memory only.
         StoreError: the database's Python driver is not installed.
     """
-    text = str(given if given is not None else settings.database())
+    text = settings.database() if given is None else as_text(given)
     path = plain_path(text)
     if path is not None:
         return URL.create("sqlite", database=str(path))

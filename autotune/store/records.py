@@ -12,6 +12,7 @@ from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.problem import Problem
 from autotune.core.whereabouts import place, started
+from autotune.core.words import clock
 
 Stage = Literal["trial", "final"]
 """A candidate's own trial, or its re-timing among the finalists of a search."""
@@ -72,7 +73,10 @@ class StoredWinner:
 
 @dataclass(frozen=True)
 class StoredSearch:
-    """A search; `resumed` tells that its settings had been searched before."""
+    """A search; `resumed` tells that its settings had been searched before.
+
+    `runners`: the processes at it that are not known to be gone. Where all are, it was interrupted.
+    """
 
     id: int
     key: str
@@ -84,6 +88,18 @@ class StoredSearch:
     created_at: datetime
     updated_at: datetime
     resumed: bool = False
+    runners: tuple["Runner", ...] = ()
+
+    def unheard(self, moment: float) -> str:
+        """Of one that is running for all that can be told here: on which hosts, and since when.
+
+        `lab2, begun 2:05:00 ago`, at a moment in seconds since the epoch; empty where it is known how it stands.
+        """
+        if self.state != "running" or any(runner.here for runner in self.runners):
+            return ""
+        hosts = dict.fromkeys(runner.owner.host for runner in self.runners)
+        since = max((runner.since for runner in self.runners), default=self.updated_at.timestamp())
+        return ", ".join([*hosts, f"begun {clock(max(0.0, moment - since))} ago"])
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,19 @@ class Owner:
         """A new owner in this process."""
         pid = os.getpid()
         return cls(uuid.uuid4().hex, socket.gethostname(), pid, place(), started(pid))
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A process that is at a search, and since when, in seconds since the epoch by its own clock."""
+
+    owner: Owner
+    since: float
+
+    @property
+    def here(self) -> bool:
+        """Whether it runs, or ran, where this process does: then it can be told whether it is gone."""
+        return self.owner.place != "" and self.owner.place == place()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity, parse_device
 from autotune.gpus.spec import DeviceSpec
 from autotune.ops.registry import stored_problem
+from autotune.store import runners
 from autotune.store.records import SearchState, Stage, StoredMeasurement, StoredSearch, StoredWinner
 from autotune.store.soundness import fault, readable, unsound, unsound_winner
 from autotune.store.tables import CandidateRow, Device, MeasurementRow, ProblemRow, SearchRow, Winner
@@ -148,15 +149,20 @@ def to_winner(row: Winner) -> StoredWinner:
 def to_search(session: Session, row: SearchRow, *, resumed: bool = False) -> StoredSearch:
     """A row's search."""
     device, problem = session.get_one(Device, row.device_id), session.get_one(ProblemRow, row.problem_id)
+    running = runners.standing(row.budget)
+    state = "running" if running else row.state
+    if state == "running" and not running and runners.any_noted(row.budget):
+        state = "interrupted"  # by what gave it no time to say so
     return StoredSearch(
         id=row.id,
         key=row.key,
         device=device.name,
         problem=to_problem(problem),
         settings=row.settings,
-        budget=row.budget,
-        state=cast(SearchState, row.state),
+        budget=runners.plain(row.budget),
+        state=cast(SearchState, state),
         created_at=row.created_at,
         updated_at=row.updated_at,
         resumed=resumed,
+        runners=running,
     )

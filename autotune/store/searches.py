@@ -11,15 +11,17 @@ from autotune.core.problem import Problem
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store import claims
 from autotune.store.plain import dumps
-from autotune.store.records import SearchState, StoredSearch
+from autotune.store.records import Owner, SearchState, StoredSearch
 from autotune.store.rows import device_row, now, problem_row, to_search
+from autotune.store.runners import joined, left
 from autotune.store.tables import SearchRow
 
 
 def start(
-    session: Session, identity: DeviceIdentity, problem: Problem, settings: Mapping[str, Any], budget: Mapping[str, Any]
-) -> StoredSearch:
-    """Begin a search, or go on with the one of the same device, problem and settings."""
+    session: Session, identity: DeviceIdentity, problem: Problem, settings: Mapping[str, Any],
+    budget: Mapping[str, Any], owner: Owner | None = None,
+) -> StoredSearch:  # fmt: skip
+    """Begin a search, or go on with the one of the same device, problem and settings; `owner`: who is at it."""
     claims.sweep(session)
     key = search_key(identity, problem, settings)
     row = session.scalars(select(SearchRow).where(SearchRow.key == key)).one_or_none()
@@ -28,16 +30,17 @@ def start(
         row = SearchRow(key=key, settings=dict(settings), created_at=now())
         row.device_id, row.problem_id = device_row(session, identity).id, problem_row(session, problem).id
         session.add(row)
-    row.budget, row.state, row.updated_at = dict(budget), "running", now()
+    known = row.budget if resumed else {}
+    row.budget, row.state, row.updated_at = joined(budget, known, owner, now().timestamp()), "running", now()
     session.flush()
     return to_search(session, row, resumed=resumed)
 
 
-def end(session: Session, search_id: int, state: SearchState) -> bool:
-    """Note how a search stands; False where there is none of that number."""
+def end(session: Session, search_id: int, state: SearchState, owner: Owner | None = None) -> bool:
+    """Note how a search stands once the owner is no longer at it; False where there is none of that number."""
     row = session.get(SearchRow, search_id)
     if row is not None:
-        row.state, row.updated_at = state, now()
+        row.budget, row.state, row.updated_at = left(row.budget, owner), state, now()
     return row is not None
 
 

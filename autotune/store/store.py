@@ -129,8 +129,9 @@ class Store:
     # --- searches
 
     def start_search(
-        self, identity: DeviceIdentity, problem: Problem, settings: Mapping[str, Any], budget: Mapping[str, Any]
-    ) -> StoredSearch:
+        self, identity: DeviceIdentity, problem: Problem, settings: Mapping[str, Any], budget: Mapping[str, Any],
+        owner: Owner | None = None,
+    ) -> StoredSearch:  # fmt: skip
         """Begin a search, or go on with the one of the same device, problem and settings (`resumed`).
 
         Args:
@@ -138,12 +139,13 @@ class Store:
             problem: what is tuned.
             settings: JSON data that identifies the search: families with their hashes, sampler, seed.
             budget: JSON data that may differ from run to run: trials, timeout.
+            owner: who is at it, until `end_search`: once its process is gone, the search counts as interrupted.
         """
-        return self.transact(lambda session: searches.start(session, identity, problem, settings, budget))
+        return self.transact(lambda session: searches.start(session, identity, problem, settings, budget, owner))
 
-    def end_search(self, search_id: int, state: SearchState) -> None:
-        """Note how a search stands: `finished` or `interrupted`."""
-        if not self.transact(lambda session: searches.end(session, search_id, state)):
+    def end_search(self, search_id: int, state: SearchState, owner: Owner | None = None) -> None:
+        """Note how a search stands, `finished` or `interrupted`, and that the owner is no longer at it."""
+        if not self.transact(lambda session: searches.end(session, search_id, state, owner)):
             raise StoreError(f"there is no search {search_id} in {self.location}")
 
     # --- measurements

@@ -54,7 +54,7 @@ def choose_subject(
     """
     files = {text: load_template(Path(text)) for text in templates if names_file(text)}
     names = list(dict.fromkeys(template.op for template in files.values()))
-    name = op or (names[0] if names else None)
+    name = op if op is not None else names[0] if names else None
     if name is None:
         raise UsageError("nothing to search for: give --op, or --template with a file of your own")
     if any(other != name for other in names):

@@ -7,6 +7,9 @@ from typing import Protocol
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Energy, Measurement, Timing
 
+RETIME_ROUNDS = 3
+"""How often each finalist is timed once more, all in turn."""
+
 
 @dataclass(frozen=True)
 class Finished:

@@ -6,22 +6,50 @@ from dataclasses import replace
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
-from autotune.tuning.evaluator import Evaluator
+from autotune.devices.protocol import TimingBudget
+from autotune.tuning.evaluator import RETIME_ROUNDS, Evaluator
 from autotune.tuning.history import Records
 from autotune.tuning.ledger import Entry, Ledger, is_time
 
 FINALISTS = 5
 
 
-def hold_final(
-    ranked: Sequence[Entry], standing: Candidate | None, records: Records, evaluator: Evaluator
-) -> list[Entry]:
-    """Re-time the first `FINALISTS` of the `ranked`, and the `standing` winner if it is among the others; record each
-    new time.
+FINAL_S = 10.0
+"""Seconds that a final may take when the time is up; those of kernels of less than 100 ms are over in 7.5."""
+
+
+def finalists_of(ranked: Sequence[Entry], standing: Candidate | None, most_s: float | None) -> tuple[list[Entry], int]:
+    """The first `FINALISTS` of the `ranked`, and the `standing` winner if it is among the others.
+
+    With `most_s` seconds only as many as can be timed in them, the standing winner before all but the fastest; and how
+    many are left out for it. One alone has nobody to be compared with.
+    """
+    chosen = [*ranked[:FINALISTS], *(entry for entry in ranked[FINALISTS:] if entry.candidate == standing)]
+    if most_s is None:
+        return chosen, 0
+    playing: list[Entry] = []
+    for entry in sorted(chosen, key=lambda entry: entry not in (ranked[0],) and entry.candidate != standing):
+        most_s -= _timed_s(entry)
+        if most_s < 0.0:
+            break
+        playing.append(entry)
+    if len(playing) < min(2, len(chosen)):
+        playing = []
+    return [entry for entry in chosen if entry in playing], len(chosen) - len(playing)
+
+
+def _timed_s(entry: Entry) -> float:
+    """What timing a finalist takes at the most: see `TimingBudget`, and `time_adaptively` for very long runs."""
+    budget, seconds = TimingBudget(), entry.ms / 1e3
+    once = seconds if seconds > 1.0 else max(budget.max_seconds, (budget.warmup + budget.min_repeats) * seconds)
+    return RETIME_ROUNDS * once
+
+
+def hold_final(finalists: Sequence[Entry], records: Records, evaluator: Evaluator) -> list[Entry]:
+    """Re-time them and record each new time.
 
     Returns the finalists with their new times, fastest first; empty when none could be timed.
     """
-    finalists = [*ranked[:FINALISTS], *(entry for entry in ranked[FINALISTS:] if entry.candidate == standing)]
     timings = evaluator.retime([entry.candidate for entry in finalists])
     final = []
     for entry, timing in zip(finalists, timings, strict=True):

@@ -56,6 +56,7 @@ class Engine:
     asked: int = 0
     duplicates: int = 0
     withdrawn: int = 0  # asked and built, then dropped
+    dropped: int = 0  # under way when the time was up, and not done soon after
     new: int = 0  # trials made here
     learned: int = 0  # by whomever, since this engine began
     stopped: Stopped | None = None
@@ -112,17 +113,25 @@ class Engine:
         self.stopped = self.stopped or self._why_stop()
         if self.stopped is None:
             return False
-        if self.stop or self._late():
+        if self.stop:
+            return True
+        if self._late():
+            self._drop()
             return True
         if self._second is None and not self._open and not self.clock.expired and self.stopped != "timeout":
             self._second = deque(self.ledger.doubtful()[:SECOND_TRIES])
         return not self._open and not self._second and not self._seconded
 
     def _late(self) -> bool:
-        budget = self.clock.budget
-        limit = budget.timeout_s
-        enough = self.ledger.trials >= budget.least
-        return limit is not None and enough and self.clock.elapsed > limit + budget.grace_s
+        end_s = self.clock.budget.end_s
+        enough = self.ledger.trials >= self.clock.budget.least
+        return end_s is not None and enough and self.clock.elapsed > end_s
+
+    def _drop(self) -> None:
+        """Take note of what was asked for and will not be known: then it is the time that has ended the search."""
+        self.dropped = sum(self.ledger.get(candidate) is None for candidate in self._open)
+        if self.dropped:
+            self.stopped = "timeout"
 
     def _why_stop(self) -> Stopped | None:
         if self.stop:
@@ -145,7 +154,10 @@ class Engine:
             if not self._begin(*wanted):
                 return
         while self._second and len(self._open) < self.evaluator.capacity and not self.stop:
-            self._try_again(self._second.popleft())
+            candidate = self._second.popleft()
+            known = self.ledger.get(candidate)
+            if known is not None and self.clock.has(known.measurement.device_seconds):  # it may take as long again
+                self._try_again(candidate)
 
     def _limit(self) -> int | None:
         budget = self.clock.budget

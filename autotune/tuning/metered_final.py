@@ -29,6 +29,8 @@ class MeteredFinal:
     evaluator: Evaluator
     hurry: bool = False
     """Whether somebody waits for the end: nothing more is measured."""
+    late: Callable[[], bool] = lambda: False
+    """Whether the time is up: no more energies are measured that earlier searches did not ask for."""
     new: bool = True
     """Whether anything has been learned since the last final."""
 
@@ -64,6 +66,8 @@ class MeteredFinal:
                 metered.note(entry.ms, entry.measurement.energy)
         unknown = (entry for entry in ranked if entry.figures is None and metered.worth(entry.ms))
         for entry in islice(unknown, MOST_LATE):
+            if self.late() and metered.known:
+                return
             (energy,) = self.evaluator.meter([entry.candidate], 1)
             if energy is not None:
                 metered.note(entry.ms, energy)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from autotune.core.arguments import require_positive
 from autotune.core.errors import UsageError
 from autotune.core.measurement import Energy, Measurement, Verification
 from autotune.core.outcome import Outcome
@@ -84,6 +85,12 @@ def find_objective(text: str) -> Objective:
     if name not in OBJECTIVES:
         raise UsageError(f"objective {text!r} is none; choose from {' | '.join(OBJECTIVES)}")
     return OBJECTIVES[name]
+
+
+def require_error(max_error: float | None) -> None:
+    """Raise UsageError for what is no part of an error bound; None is no limit."""
+    if max_error is not None:
+        require_positive("max_error", max_error, "the part of the error bound that may be used")
 
 
 @dataclass(frozen=True)

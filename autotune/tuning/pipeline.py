@@ -36,13 +36,11 @@ from autotune.families.source import SOURCE_NAME
 from autotune.families.template_lines import template_lines
 from autotune.tuning.counter import Counter
 from autotune.tuning.evaluation import Job, Task
-from autotune.tuning.evaluator import Finished, Load, Order
+from autotune.tuning.evaluator import RETIME_ROUNDS, Finished, Load, Order
 from autotune.tuning.lane import GIVE_UP_FACTOR, Judged, Lane, Programs
 from autotune.tuning.objective import PLAIN, Demand
 from autotune.tuning.room import Spent, enough_under_way, enough_waiting
 from autotune.tuning.timeline import Timeline
-
-RETIME_ROUNDS = 3
 
 Result = TypeVar("Result")
 

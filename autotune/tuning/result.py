@@ -80,6 +80,8 @@ class SearchResult:
     device_seconds: float
     stopped: str
     database: str
+    dropped: int = 0  # candidates under way when the time was up, of which nothing is known
+    unplayed: int = 0  # finalists that were not timed once more, since the time was up
     ties: int = 0  # candidates other than the best whose estimate is within `TIE` of its
     unexamined: str = ""  # why the winner was not examined on another problem and by the checker, or in part
     interrupted: bool = False  # Ctrl-C was pressed, be it after the budget was reached
@@ -115,6 +117,8 @@ class SearchResult:
             "device_seconds": round(self.device_seconds, 3),
             "timeline": {event: round(seconds, 3) for event, seconds in self.timeline.items()},
             "stopped": self.stopped,
+            "dropped": self.dropped,
+            "unplayed": self.unplayed,
             "unexamined": self.unexamined,
             "database": self.database,
         }

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.core.arguments import require_flags, require_function, require_text, require_values, require_whole
 from autotune.core.errors import UsageError
 from autotune.core.values import Value
 
@@ -53,7 +54,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         op: what is computed; by default the op of a template file of your own, else `forward`.
         trials: candidates to evaluate, those of earlier runs included. Default: 40 on the emulator, 100 on a GPU,
             all of them for the sampler `grid`.
-        timeout: seconds after which no more are begun. Default: 150 on the emulator, none on a GPU.
+        timeout: seconds after which no more are begun; what is under way has a tenth of them, at most 5 s, to end.
+            The winner is then timed (10 s at most) and examined. Default: 150 on the emulator, none on a GPU.
         sampler: one of `autotune.tuning.samplers.SAMPLERS`.
         seed: of the sampler and of the inputs.
         device: `cuda`, `cuda:1` or `cpu`; default the GPU if there is one, else `cpu`.
@@ -88,6 +90,8 @@ def search(  # noqa: PLR0913 - the public call; every argument is a choice that 
         NoFeasibleConfiguration: constraints rule out every configuration.
     """
     named = [template] if isinstance(template, str | Path) else template
+    if not isinstance(named, Sequence) or not all(isinstance(one, str | Path) for one in named):
+        raise UsageError(f"template={template!r} must be a family's name, the path of a .cu.j2 file, or a list of them")
     results = sweep(
         op, [fields], trials=trials, timeout=timeout, sampler=sampler, seed=seed, device=device, target=target,
         jobs=jobs, spills=spills, quick=quick, templates=[str(one) for one in named], params=params,
@@ -138,11 +142,21 @@ def sweep(  # noqa: PLR0913 - as `search`
     from autotune.tuning.pins import pinned
     from autotune.tuning.search_options import Options
 
+    require_flags(full_precision=full_precision)
+    if target is not None:
+        require_text("target", target, "h200")
+    if params is not None:
+        require_values("params", params)
+    if progress is not None:
+        require_function("progress", progress)
+    for name, limit in (("clock", clock), ("power_limit", power_limit)):
+        if limit is not None:
+            require_whole(name, limit, 1)
     demand = Demand(find_objective(objective), max_error, ENERGY_S if energy_seconds is None else energy_seconds)
     options = Options(trials, timeout, sampler, seed, jobs, spills=spills, quick=quick, demand=demand).checked()
     own = any(names_file(text) for text in templates)
     subject = choose_subject(
-        op or (None if own else "forward"), templates, named(reference), inputs=named(inputs, "inputs"),
+        "forward" if op is None and not own else op, templates, named(reference), inputs=named(inputs, "inputs"),
         full_precision=full_precision,
     )  # fmt: skip
     subject = pinned(subject, params or {})

@@ -1,12 +1,12 @@
 """How to search: what a user may choose, checked."""
 
-import math
 from dataclasses import dataclass
 
+from autotune.core.arguments import is_number, require_flags, require_whole
 from autotune.core.errors import UsageError
 from autotune.devices.factory import DeviceOpener
 from autotune.tuning.budget import Budget
-from autotune.tuning.objective import LEAST_S, MOST_S, PLAIN, Demand
+from autotune.tuning.objective import LEAST_S, MOST_S, PLAIN, Demand, require_error
 from autotune.tuning.samplers import require_sampler
 
 CANDIDATE_LIMIT_S = 20.0
@@ -42,21 +42,22 @@ class Options:
         """These options.
 
         Raises:
-            UsageError: an unknown sampler, or a number below what makes sense.
+            UsageError: an unknown sampler, a number below what makes sense, or what is none.
         """
         require_sampler(self.sampler)
-        for name, value, least in (("trials", self.trials, 1), ("jobs", self.jobs, 1), ("seed", self.seed, 0)):
-            if value is not None and not least <= value <= LARGEST_SEED:
-                raise UsageError(f"{name}={value} must be at least {least} and at most {LARGEST_SEED}")
+        require_whole("seed", self.seed, 0, LARGEST_SEED)
+        for name, value in (("trials", self.trials), ("jobs", self.jobs)):
+            if value is not None:
+                require_whole(name, value, 1, LARGEST_SEED)
+        require_flags(spills=self.spills, quick=self.quick)
         if self.quick and self.trials is not None:
             raise UsageError(f"--quick chooses its few candidates itself: leave out --trials {self.trials}, or --quick")
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
-            raise UsageError(f"timeout={self.timeout_s} must be more than 0 seconds, and finite")
-        error, seconds = self.demand.max_error, self.demand.energy_s
-        if error is not None and not 0 < error < math.inf:
-            raise UsageError(f"max_error={error} must be more than 0: the part of the error bound that may be used")
-        if not LEAST_S <= seconds <= MOST_S:
-            raise UsageError(f"energy_seconds={seconds} must be {LEAST_S} to {MOST_S}: counters of energy are slow")
+        if self.timeout_s is not None and not (is_number(self.timeout_s) and self.timeout_s > 0):
+            raise UsageError(f"timeout={self.timeout_s!r} must be more than 0 seconds, and finite")
+        require_error(self.demand.max_error)
+        seconds = self.demand.energy_s
+        if not is_number(seconds) or not LEAST_S <= seconds <= MOST_S:
+            raise UsageError(f"energy_seconds={seconds!r} must be {LEAST_S} to {MOST_S}: counters of energy are slow")
         return self
 
     @property

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.errors import DeviceRefused
+from autotune.core.errors import DeviceRefused, StoreError
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
@@ -20,13 +20,14 @@ from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
+from autotune.store.records import Owner, SearchState
 from autotune.tuning.beginning import Begun, begin, begin_with
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import Subject, choose_families, require_some
 from autotune.tuning.evaluator import Evaluator
 from autotune.tuning.events import Listener, Phase, Progress, silent
 from autotune.tuning.examination import Examiner, nothing_expected, nothing_wrong
-from autotune.tuning.finalists import FINALISTS, first_right, hold_final
+from autotune.tuning.finalists import FINAL_S, FINALISTS, finalists_of, first_right, hold_final
 from autotune.tuning.history import Records
 from autotune.tuning.interrupt import interruptible
 from autotune.tuning.joint_space import Families
@@ -69,6 +70,8 @@ class Session:
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
     timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
+    unplayed: int = 0
+    """Finalists that were not timed once more, since that would have taken too long after the time."""
 
     def run(self) -> Findings:
         """Search, then hold the final and name the winner.
@@ -91,7 +94,7 @@ class Session:
             self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
-        return Findings(ranked, self.ledger, engine, resumed)
+        return Findings(ranked, self.ledger, engine, resumed, self.unplayed)
 
     @property
     def _likely_to_stay(self) -> bool:
@@ -140,7 +143,13 @@ class Session:
                 self._report(engine, "finalists")
                 objective = self.options.demand.objective
                 last = MeteredFinal(
-                    objective, self.ledger, self.records, self.evaluator, hurry=engine.stop, new=engine.learned > 0
+                    objective,
+                    self.ledger,
+                    self.records,
+                    self.evaluator,
+                    hurry=engine.stop,
+                    new=engine.learned > 0,
+                    late=lambda: self.clock.expired,
                 )
                 return last.held(ranked, self._examined(engine), spills=self.options.spills)
         if self.estimated or not self.options.final:  # an estimate is the same every time: there is nothing to play off
@@ -150,8 +159,12 @@ class Session:
             standing = None if record is None else record.candidate
             if standing in {entry.candidate for entry in ranked} and (not engine.learned or self._settled(ranked)):
                 return sorted(ranked, key=lambda entry: entry.candidate != standing)
+            left = self.clock.left
+            finalists, self.unplayed = finalists_of(ranked, standing, None if left is None else max(left, FINAL_S))
+            if not finalists:
+                return self._crown(ranked, engine)
             self._report(engine, "finalists")
-            final = hold_final(ranked, standing, self.records, self.evaluator)
+            final = hold_final(finalists, self.records, self.evaluator)
             self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)
@@ -255,14 +268,14 @@ def search_begun(
     families = choose_families(subject.templates, task.problem, task.identity.spec)
     records = _begin(subject, task.problem, begun.opened, options, store)
     builds = options.jobs or os.cpu_count() or 1
-    with closing(Examiner(task, begun.cache)) as examiner:
+    with _ended(records), closing(Examiner(task, begun.cache)) as examiner:
         session = Session(
             families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
             only=likely(subject.templates, families, records) if options.quick else None, timeline=begun.timeline,
         )  # fmt: skip
         findings = session.run()
-        _end(records, findings)
+        _end(records, "interrupted" if findings.engine.stopped == "interrupted" else "finished")
         result = summarise(findings, task, families, clock, begun.pipeline.load(), store.location, options.demand)
         return replace(
             result,
@@ -282,11 +295,22 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     if demand.max_error is not None:
         named["max_error"] = demand.max_error
     limits = {"trials": options.trials, "timeout": options.timeout_s}
-    search = store.start_search(opened.identity, problem, named, limits)
-    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"))
+    owner = Owner.here()
+    search = store.start_search(opened.identity, problem, named, limits, owner)
+    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"), owner)
 
 
-def _end(records: Records, findings: Findings) -> None:
+@contextmanager
+def _ended(records: Records) -> Iterator[None]:
+    """Notes at the end that a search was interrupted, unless it ended before: by an exception, which goes on."""
+    try:
+        yield
+    except BaseException:
+        with suppress(StoreError):  # what the exception says matters more
+            _end(records, "interrupted")
+        raise
+
+
+def _end(records: Records, state: SearchState) -> None:
     if records.search_id is not None:
-        interrupted = findings.engine.stopped == "interrupted"
-        records.store.end_search(records.search_id, "interrupted" if interrupted else "finished")
+        records.store.end_search(records.search_id, state, records.owner)

@@ -19,12 +19,15 @@ TABLE_ROWS = 10
 
 @dataclass(frozen=True)
 class Findings:
-    """Ranked entries with the winner first, everything known, the engine that found it, trials known before."""
+    """Ranked entries with the winner first, everything known, the engine that found it, trials known before; how many
+    finalists there was no time for.
+    """
 
     ranked: list[Entry]
     ledger: Ledger
     engine: Engine
     resumed: int
+    unplayed: int = 0
 
 
 def summarise(
@@ -58,6 +61,8 @@ def summarise(
         device_seconds=load.device_seconds,
         stopped=engine.stopped or "interrupted",
         database=database,
+        dropped=engine.dropped,
+        unplayed=findings.unplayed,
         ties=_ties(findings.ranked) if task.emulated else 0,
         interrupted=engine.stop,
         objective=demand.objective.name,

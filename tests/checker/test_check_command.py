@@ -182,9 +182,9 @@ def test_wrong_requests() -> None:
     with pytest.raises(UsageError, match="ROWS=7 is not among"):
         check(template=HINTED, params={"ROWS": 7})
     assert run(["check", "--template", "no_such_family"]) == 2
-    with pytest.raises(UsageError, match="blocks=0 must be positive"):
+    with pytest.raises(UsageError, match="blocks=0 must be at least 1"):
         check(template=HINTED, blocks=0)
-    with pytest.raises(UsageError, match="limit=-1 must be positive"):
+    with pytest.raises(UsageError, match="limit=-1 must be at least 1"):
         list(check_all(template=HINTED, limit=-1))
     with pytest.raises(NoFeasibleConfiguration, match=r"flash_mma does not compute forward .* dtype=fp32"):
         check(template="flash_mma", dtype="fp32")

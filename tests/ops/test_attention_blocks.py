@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autotune.ops import attention_blocks
-from autotune.ops.attention_blocks import Block, blocks, in_order
+from autotune.ops.attention_blocks import Block, blocks, do_all, in_order
 from autotune.ops.registry import get_op
 
 FORWARD, BACKWARD = get_op("forward"), get_op("backward")
@@ -70,5 +70,21 @@ def test_a_failure_in_a_block_is_raised() -> None:
     def work(part: Block) -> int:
         raise MemoryError(str(part.rows.start))
 
+    parts = [Block(0, 0, 0, slice(n, n + 1), 2**18, None) for n in range(2)]
     with pytest.raises(MemoryError, match=r"^0$"):
-        list(in_order(work, [Block(0, 0, 0, slice(n, n + 1), 2**18, None) for n in range(2)]))
+        list(in_order(work, parts))
+    with pytest.raises(MemoryError, match=r"^0$"):
+        do_all(work, parts)
+
+
+@pytest.mark.parametrize("seen", [1, 2**18])  # all in one thread, and on several
+def test_all_blocks_are_done_when_it_returns(seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_blocks, "WORKERS", 3)
+    done = np.zeros(20, dtype=int)
+
+    def work(part: Block) -> None:
+        time.sleep(0.003 * (part.rows.start % 3 == 0))
+        done[part.rows] += 1
+
+    do_all(work, [Block(0, 0, 0, slice(n, n + 1), seen, None) for n in range(20)])
+    assert done.tolist() == [1] * 20

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,7 +185,7 @@ class Ended:
     ledger: Ledger
     evaluator: FunctionEvaluator
 
-    def final(self, objective: Objective, wrong: Collection[object] = (), **more: bool) -> list[Entry]:
+    def final(self, objective: Objective, wrong: Collection[object] = (), **more: Any) -> list[Entry]:
         last = MeteredFinal(objective, self.ledger, self.records, self.evaluator, **more)
         return last.held(self.ledger.ranked(), lambda c: "off" if c.config["A"] in wrong else "", spills=True)
 

@@ -144,7 +144,7 @@ def test_a_gpu_that_does_not_tell_is_refused(tmp_path: Path) -> None:
     [
         ({"objective": "energy"}, "energy is measured on a GPU alone"),
         ({"objective": "watts"}, "objective 'watts' is none"),
-        ({"max_error": 0.0}, "max_error=0.0 must be more than 0"),
+        ({"max_error": 0.0}, "max_error=0.0 must be a number, and more than 0"),
         ({"energy_seconds": 0.01}, "energy_seconds=0.01 must be 0.2 to 60.0"),
         ({"clock": 1200}, "a GPU can be held to 1200MHz, and this is none"),
         ({"clock": 1200, "power_limit": 400}, r"held to 1200MHz\+400W"),

@@ -254,13 +254,14 @@ def _kernels(section: Section) -> Table:
 
 
 def _searches(section: Section) -> Table:
-    rows = []
+    rows, now = [], datetime.now(UTC).timestamp()
     for search in section.searches:
+        state = f"{search.state} {search.unheard(now)}".strip()
         made = [record for record in section.trials if record.search_id == search.id]
         times = [(r.measurement.ms or 0.0, at) for at, r in enumerate(made, 1) if counts(r)]
         best = min(times, default=None)
         rows.append((
-            search.id, search.settings.get("sampler", ""), search.settings.get("seed", ""), search.state, len(made),
+            search.id, search.settings.get("sampler", ""), search.settings.get("seed", ""), state, len(made),
             "" if best is None else format_ms(best[0]), "" if best is None else best[1],
             search.created_at.isoformat(sep=" ", timespec="seconds"),
         ))  # fmt: skip
