@@ -294,7 +294,8 @@ class _Finder:
 
     def _near(self, *, here: bool) -> list[Entry]:
         """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
-        then those of another mask, layout or dtype of the same width. Estimates only where nothing was measured."""
+        then those of another mask, layout or dtype of the same width, and those with heads whose tiles are as wide.
+        Estimates only where nothing was measured."""
         lengths = [field.name for field in get_op(self.problem.op).fields if field.kind == "int"]
         sizes = tuple(name for name in self._exact_fields if name in lengths)
         place_here = place(self.problem, self._exact_fields)
@@ -304,7 +305,7 @@ class _Finder:
             return n.kind != "measured", math.dist(place_here, n.place), n.shipped is not None
 
         kinds = ((self._exact_fields, _ALIKE), (sizes, _AKIN))
-        for (exact, most), asked in product(kinds, (self.problem, *self.problem.unsaid())):
+        for (exact, most), asked in product(kinds, (self.problem, *get_op(self.problem.op).akin(self.problem))):
             neighbours = self._winners.neighbours(asked, exact, self._spec.compute_capability, self._families.versions)
             of_gpu = (n for n in sorted(neighbours, key=order) if (n.gpu == self._spec.name) is here)
             for entry in islice(filter(None, map(self._valid, of_gpu)), most):

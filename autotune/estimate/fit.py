@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
+from typing import Any
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import TemplateError
@@ -43,11 +44,13 @@ from autotune.ops.registry import get_op, problem_of
 from autotune.store.entries import place
 
 _UNKNOWN_SHARE = 0.25  # of the GPU's rate, where no time of the family is known
-_HALF_HIDDEN_WARPS = 4.0
+_HALF_HIDDEN_WARPS = 6.0
 _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
 _NEXT_STEP_MS = 2e-3
+_NEXT_BLOCK_MS = 1e-3  # until the next block on an SM computes: its start, its first tiles, the last one's results
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
+_ANOTHER_VALUE = 0.08  # where a value is another one than was timed
 _ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
@@ -58,7 +61,8 @@ of 4.8 TB/s for some 0.9 µs."""
 
 _UNHIDDEN = 0.1  # of the shorter of computing and moving bytes, which the longer does not quite hide
 _ANOTHER_SIZE_AWAY = 1.0  # octaves that a time for another head size or mask counts as further away, as a family's rate
-_TILES = {"HS": "HS_TILE", "HS_v": "HS_V_TILE"}  # how families call the widths that heads are computed with
+_TILES = {"HS": ("HS_TILE", "COLS"), "HS_v": ("HS_V_TILE", "V_COLS")}
+"""How families call the widths that heads are computed with."""
 _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shared memory
 
 
@@ -66,13 +70,15 @@ _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shar
 class Known:
     """A candidate, and what is known of it: the time it took for a problem. `ms` is None where nobody kept one.
 
-    `listed`: it is a start that its family lists for such problems.
+    `listed`: it is a start that its family lists for such problems. `like`: the time is of this one, from which the
+    candidate differs in a value (`autotune.estimate.varied`).
     """
 
     candidate: Candidate
     problem: Problem | None = None
     ms: float | None = None
     listed: bool = False
+    like: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ def by_promise(
         rates.setdefault(template.name, []).append((away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
-        doubt += _ANOTHER_RUN if known.listed else 0
+        doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
     medians: dict[str, float | None] = {}
     for known, here in untimed:
@@ -136,7 +142,7 @@ def by_promise(
             nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
             medians[template.name] = median(rate for _, rate in nearest) if nearest else None
         rate = medians[template.name] or slowest
-        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED)
+        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED) + (_ANOTHER_VALUE if known.like is not None else 0)
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
@@ -171,7 +177,7 @@ def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
     if known.problem is None or known.ms is None:
         return None
     with suppress(TemplateError):
-        there = _work(template, known.candidate, known.problem, spec)
+        there = _work(template, known.like or known.candidate, known.problem, spec)
         beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
         return there.cost / max(known.ms - beside, 0.1 * known.ms)
     return None
@@ -214,11 +220,15 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         op, config = get_op(problem.op), candidate.config
         names = Space(template, problem, spec).namespace(config)
         plan = make_plan(template, op, problem, names)
-        tiles = {size: names[tile] for size, tile in _TILES.items() if size in names and tile in names}
+        tiles = {
+            size: next(names[tile] for tile in tiles if tile in names)
+            for size, tiles in _TILES.items()
+            if size in names and any(tile in names for tile in tiles)
+        }
         flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
-        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
-        load = _load(plan, names.get("WORKS"), spec)
+        load = _load(plan, names, template.front.tensor_cores, spec)
+        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
         known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
         if len(_WORKS) >= _MOST_WORKS:
@@ -235,33 +245,45 @@ class _Load:
     balance: float
     hiding: float
     reach: float
+    begun_ms: float
 
     @property
     def busy(self) -> float:
         return self.balance * self.hiding
 
 
-def _load(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> _Load:
+def _load(plan: LaunchPlan, names: Mapping[str, Any], tensor_cores: bool, spec: DeviceSpec) -> _Load:
     """What a plan's heaviest launch uses: of several with operands as large, the one with most shared memory.
 
-    A family whose blocks stay and take one piece of work after the other calls the number of pieces WORKS.
+    By `names` families say how their blocks work: one whose blocks stay and take one piece of work after the other
+    calls the number of pieces WORKS; one in which some warps only fetch calls the groups of four that compute
+    WARP_GROUPS; MIN_BLOCKS is for how many blocks an SM its threads leave registers.
     """
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
     launch = max(plan.launches, key=lambda launch: (product_weight(launch, sizes), launch.smem))
-    pieces = max(launch.blocks, works or 0)
+    pieces = max(launch.blocks, names.get("WORKS", 0))
+    least = names.get("MIN_BLOCKS", 1) if tensor_cores else None
     an_sm = math.ceil(pieces / spec.sm_count)
-    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, spec))
-    warps = at_once * math.ceil(launch.threads / spec.warp_size)
+    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, least, spec))
+    warps = at_once * (4 * names.get("WARP_GROUPS", 0) or math.ceil(launch.threads / spec.warp_size))
     waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
     return _Load(
         balance=pieces / (an_sm * spec.sm_count),
         hiding=warps / (warps + _HALF_HIDDEN_WARPS),
         reach=min(1.0, waiting / _WAITING_BYTES),
+        begun_ms=_NEXT_BLOCK_MS * (an_sm / at_once - 1),
     )
 
 
-def _resident(launch: Launch, spec: DeviceSpec) -> int:
-    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1."""
+def _resident(launch: Launch, least: int | None, spec: DeviceSpec) -> int:
+    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1.
+
+    On tensor cores a thread takes as many registers as it may.
+    """
     by_threads = spec.max_threads_per_sm // launch.threads
     by_smem = spec.shared_memory_per_sm // (launch.smem + spec.reserved_shared_memory)
-    return max(1, min(by_threads, by_smem, spec.max_blocks_per_sm))
+    most = min(by_threads, by_smem, spec.max_blocks_per_sm)
+    if least is not None:
+        a_thread = spec.max_registers_per_thread + 1
+        most = min(most, max(least, spec.registers_per_sm // (a_thread * launch.threads)))
+    return max(1, most)
