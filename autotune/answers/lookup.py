@@ -18,7 +18,8 @@ from typing import Any
 
 from autotune.answers.best import Answer, Best, sureness
 from autotune.answers.failed import Failed
-from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
+from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, varied, wished
+from autotune.answers.weighing import most_promising
 from autotune.core import settings
 from autotune.core.candidate import Candidate
 from autotune.core.database_files import as_text, plain_path
@@ -28,7 +29,7 @@ from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.core.words import format_ms, nearest_round
-from autotune.estimate.fit import Known, by_promise, known_starts
+from autotune.estimate.fit import Known, known_starts
 from autotune.families.catalogue import Families
 from autotune.families.starts import Start
 from autotune.families.user_functions import Function, Named, named
@@ -279,23 +280,24 @@ class _Finder:
         if not any(one.listed or one.ms is not None for one in known):
             return None
         templates = {template.name: template for template in self._families.templates}
-        ranked = by_promise(known, templates, self.problem, self._spec)
-        same = (expected for expected in ranked if expected.known.candidate == ranked[0].known.candidate)
-        best = min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
-        entry, start = known[best.known]
+        best, base = most_promising(known, templates, self.problem, self._spec, self._failed.never)
+        entry, start = known[base]
+        changes = varied(base.candidate, best.known.candidate)
         if entry is not None:
+            if changes:
+                entry = replace(entry, candidate=best.known.candidate, measurement_id=None)
+                self._changes[entry.candidate] = self._changes.get(base.candidate, "") + changes
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
-            found = self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
+            found = self._answer(answer, entry, tuple(self._remarks(entry)))
         elif start is not None:
-            found = self._started(best.known.candidate, start)
+            found = self._started(best.known.candidate, start, changes)
         else:
             found = self._defaulted(best.known.candidate)
         return replace(found, expected_ms=best.likely_ms, sure=sureness(best))
 
     def _near(self, *, here: bool) -> list[Entry]:
-        """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
-        then those of another mask, layout or dtype of the same width, and those with heads whose tiles are as wide.
-        Estimates only where nothing was measured."""
+        """Winners of the nearest problems that are valid for this one: those of the same kind, of another mask, layout
+        or dtype of the same width, or with heads whose tiles are as wide. Estimates only where nothing was measured."""
         lengths = [field.name for field in get_op(self.problem.op).fields if field.kind == "int"]
         sizes = tuple(name for name in self._exact_fields if name in lengths)
         place_here = place(self.problem, self._exact_fields)
@@ -313,8 +315,7 @@ class _Finder:
         return list((found["measured"] or found["estimated"]).values())
 
     def _valid(self, neighbour: Neighbour) -> Entry | None:
-        """A neighbour's winner, or what stands for it, if its configuration can compute this problem, with at most one
-        parameter at its default instead."""
+        """A neighbour's winner, or what stands for it, if it can compute this problem, perhaps with a default."""
         for entry in self._entries(neighbour):
             size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self.problem))
             mended = self._families.mended(entry.candidate, self.problem, self._spec) if size == mine else None
@@ -366,8 +367,6 @@ class _Finder:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
             yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
-
-    def _unverified(self, entry: Entry) -> Iterator[str]:
         if entry.problem != self.problem:
             yield _UNVERIFIED
 
@@ -380,10 +379,10 @@ class _Finder:
         )
         return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
 
-    def _started(self, candidate: Candidate, start: Start) -> Best:
+    def _started(self, candidate: Candidate, start: Start, changes: str) -> Best:
         """A family's start as an answer."""
         problem = problem_of(start.problem)
-        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}"
+        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}{changes}"
         return Best(
             answer="start", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
             remarks=(remark,) if problem == self.problem else (remark, _UNVERIFIED),

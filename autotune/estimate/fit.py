@@ -173,13 +173,19 @@ def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Proble
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
-    """Cost a millisecond where a candidate was timed; None where that is not known or it is not valid there today."""
+    """Cost a millisecond where a candidate was timed; None where that is not known or it is not valid there today.
+
+    What differs from it in a value is taken to be no faster there than what won.
+    """
     if known.problem is None or known.ms is None:
         return None
+    rates = []
     with suppress(TemplateError):
-        there = _work(template, known.like or known.candidate, known.problem, spec)
-        beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
-        return there.cost / max(known.ms - beside, 0.1 * known.ms)
+        for candidate in filter(None, (known.candidate, known.like)):
+            there = _work(template, candidate, known.problem, spec)
+            beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
+            rates.append(there.cost / max(known.ms - beside, 0.1 * known.ms))
+        return min(rates)
     return None
 
 

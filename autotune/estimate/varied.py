@@ -5,7 +5,8 @@ Values are those of parameters on which grids, blocks or shared memory depend. W
 foretold at all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.core.candidate import Candidate
@@ -37,6 +38,23 @@ def variations(
                 like = replace(base.known, candidate=candidate, like=base.known.like or base.known.candidate)
                 found[candidate] = like, base.known
     return dict(found.values())
+
+
+def few_of_each(ranked: Iterable[Expected], kinds: Mapping[Known, Hashable], most: int) -> list[Expected]:
+    """The first `most` of each kind, in the same order."""
+    seen: Counter[Hashable] = Counter()
+    kept = []
+    for expected in ranked:
+        seen[kinds[expected.known]] += 1
+        if seen[kinds[expected.known]] <= most:
+            kept.append(expected)
+    return kept
+
+
+def sizes_of(candidate: Candidate, templates: Mapping[str, Template]) -> Hashable:
+    """What a candidate has in common with others whose launches are as large."""
+    config = candidate.config
+    return candidate.template, tuple(config[size] for size in shaping(templates[candidate.template]))
 
 
 def _one_away(candidate: Candidate, template: Template, space: Space) -> Iterator[Candidate]:

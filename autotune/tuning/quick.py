@@ -5,13 +5,12 @@ They are winners and runners-up of the nearest problems and the families' starts
 from one of those in a size (`autotune.estimate.varied`), and whatever places the others leave.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from autotune.core.candidate import Candidate
-from autotune.estimate.fit import Expected, Known, by_promise, known_starts
-from autotune.estimate.varied import shaping, variations
+from autotune.estimate.fit import Known, by_promise, known_starts
+from autotune.estimate.varied import few_of_each, sizes_of, variations
 from autotune.families.template import Template
 from autotune.ops.registry import get_op
 from autotune.tuning.history import Records
@@ -36,35 +35,17 @@ def likely(templates: Sequence[Template], families: Families, records: Records) 
         contenders.setdefault(known.candidate, known)
     asked = by_name, records.problem, records.identity.spec
     ranked = by_promise(contenders.values(), *asked)
-    sizes = {expected.known: _sizes(expected.known, by_name) for expected in ranked}
-    first = _few_of_each(ranked, sizes, 1)
-    hopeful = [e for e in _few_of_each(ranked, sizes, _ALIKE) if e.ms <= _HOPELESS * ranked[0].ms]
-    made = variations(first[:_BASES], *asked)
+    sizes = {expected.known: sizes_of(expected.known.candidate, by_name) for expected in ranked}
+    hopeful = [e for e in few_of_each(ranked, sizes, _ALIKE) if e.ms <= _HOPELESS * ranked[0].ms]
+    made = variations(few_of_each(ranked, sizes, 1)[:_BASES], *asked)
     better = [e for e in by_promise(made, *asked) if e.known.candidate not in contenders]
-    varied = [e for e in _few_of_each(better, made, _ALIKE) if families.has(e.known.candidate)]
+    varied = [e for e in few_of_each(better, made, _ALIKE) if families.has(e.known.candidate)]
     family = families[ranked[0].known.candidate.template]
     safe = [family.candidate(family.defaults)] if family.space.contains(family.defaults) else []
     old = [e.known.candidate for e in hopeful][: max(_KNOWN, MOST_BUILDS - len(varied) - 1)]
     new = [e.known.candidate for e in varied]
     rest = (e.known.candidate for e in (*ranked, *better))
     return tuple(islice(dict.fromkeys([*old, *safe, *new, *rest]), MOST_BUILDS))
-
-
-def _few_of_each(ranked: Iterable[Expected], kinds: Mapping[Known, Hashable], most: int) -> list[Expected]:
-    """The first `most` of each kind."""
-    seen: Counter[Hashable] = Counter()
-    kept = []
-    for expected in ranked:
-        seen[kinds[expected.known]] += 1
-        if seen[kinds[expected.known]] <= most:
-            kept.append(expected)
-    return kept
-
-
-def _sizes(known: Known, templates: Mapping[str, Template]) -> Hashable:
-    """What a candidate has in common with others whose launches are as large."""
-    name, config = known.candidate.template, known.candidate.config
-    return name, tuple(config[size] for size in shaping(templates[name]))
 
 
 def _starts(templates: Mapping[str, Template], families: Families, records: Records) -> list[Known]:
