@@ -223,7 +223,7 @@ class _Finder:
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
         self._exact_fields, self._failed = get_op(problem.op).exact_fields, Failed(winners, problem, spec)
-        self._changes: dict[Candidate, str] = {}
+        self._tuned: dict[Candidate, Candidate] = {}  # of what answers with a parameter at its default, what won
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate cannot compute the problem, or did not when it was tried; None when it can."""
@@ -270,11 +270,8 @@ class _Finder:
 
     def fitting(self) -> Best | None:
         """The most promising of what is known of problems like this one; None where no time is known of any."""
-        known: dict[Known, tuple[Entry | None, Start | None]] = {}
-        for answer_entries in (self._near(here=True), self._near(here=False)):
-            known |= {Known(self._current(e.candidate), e.problem, e.ms): (e, None) for e in answer_entries}
-            if known:
-                break
+        near = self._near(here=True) or self._near(here=False)
+        known: dict[Known, tuple[Entry | None, Start | None]] = {self._known(entry): (entry, None) for entry in near}
         starts = {start: (None, said) for start, said in self._starts() if start not in known}
         known = self._failed.left_out({**known, **starts})
         if not any(one.listed or one.ms is not None for one in known):
@@ -284,11 +281,10 @@ class _Finder:
         entry, start = known[base]
         changes = varied(base.candidate, best.known.candidate)
         if entry is not None:
-            if changes:
-                entry = replace(entry, candidate=best.known.candidate, measurement_id=None)
-                self._changes[entry.candidate] = self._changes.get(base.candidate, "") + changes
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
-            found = self._answer(answer, entry, tuple(self._remarks(entry)))
+            found = self._answer(answer, entry, tuple(self._remarks(entry, changes)))
+            if changes:
+                found = replace(found, candidate=best.known.candidate, measurement_id=None)
         elif start is not None:
             found = self._started(best.known.candidate, start, changes)
         else:
@@ -322,7 +318,7 @@ class _Finder:
             if mended == entry.candidate:
                 return entry
             if mended is not None:
-                self._changes[mended] = changed(entry.candidate, mended)
+                self._tuned[mended] = entry.candidate
                 return replace(entry, candidate=mended, measurement_id=None)
         return None
 
@@ -334,8 +330,11 @@ class _Finder:
                 continue
             yield from known_starts(template, self.problem, self._spec, _STARTS)
 
-    def _current(self, candidate: Candidate) -> Candidate:
-        return replace(candidate, template_hash=self._families[candidate.template].hash)
+    def _known(self, entry: Entry) -> Known:
+        """A neighbour as a contender, by its template as it is now."""
+        mine, version = entry.candidate, self._families[entry.candidate.template].hash
+        tuned, mine = (replace(one, template_hash=version) for one in (self._tuned.get(mine, mine), mine))
+        return Known(mine, entry.problem, entry.ms, like=None if tuned == mine else tuned)
 
     def default(self) -> Best:
         """A template's own choice; where that has failed here, another family's, or a start."""
@@ -343,11 +342,8 @@ class _Finder:
         return self._defaulted(self._failed.first_right(choices))
 
     def _defaulted(self, candidate: Candidate) -> Best:
-        return Best(
-            answer="default", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
-            remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
-            template=self._families[candidate.template],
-        )  # fmt: skip
+        remark = "nothing like it has been tuned: this is the template's default; `autotune search` finds better"
+        return self._untimed("default", candidate, (remark,))
 
     def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
         """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
@@ -360,9 +356,10 @@ class _Finder:
                 yield current
         yield entry
 
-    def _remarks(self, entry: Entry) -> Iterator[str]:
+    def _remarks(self, entry: Entry, changes: str) -> Iterator[str]:
+        mine = entry.candidate
         if entry.problem != self.problem:
-            yield f"tuned for {entry.problem}{self._changes.get(entry.candidate, '')}"
+            yield f"tuned for {entry.problem}{changed(self._tuned.get(mine, mine), mine)}{changes}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
@@ -383,10 +380,12 @@ class _Finder:
         """A family's start as an answer."""
         problem = problem_of(start.problem)
         remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}{changes}"
+        return self._untimed("start", candidate, (remark,) if problem == self.problem else (remark, _UNVERIFIED))
+
+    def _untimed(self, answer: Answer, candidate: Candidate, remarks: tuple[str, ...]) -> Best:
         return Best(
-            answer="start", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
-            remarks=(remark,) if problem == self.problem else (remark, _UNVERIFIED),
-            template=self._families[candidate.template],
+            answer=answer, kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
+            remarks=remarks, template=self._families[candidate.template],
         )  # fmt: skip
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:

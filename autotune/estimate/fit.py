@@ -44,13 +44,14 @@ from autotune.ops.registry import get_op, problem_of
 from autotune.store.entries import place
 
 _UNKNOWN_SHARE = 0.25  # of the GPU's rate, where no time of the family is known
-_HALF_HIDDEN_WARPS = 6.0
+_HALF_HIDDEN_WARPS = 4.0
+_HALF_HIDDEN_IN_GROUPS = 6.0  # of warps that compute in groups of four, and wait for one another
 _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
-_NEXT_STEP_MS = 2e-3
+_NEXT_STEP_MS = 3e-3
 _NEXT_BLOCK_MS = 1e-3  # until the next block on an SM computes: its start, its first tiles, the last one's results
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
-_ANOTHER_VALUE = 0.08  # where a value is another one than was timed
+_ANOTHER_VALUE = 0.1  # where a value is another one than was timed
 _ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
@@ -271,11 +272,12 @@ def _load(plan: LaunchPlan, names: Mapping[str, Any], tensor_cores: bool, spec: 
     least = names.get("MIN_BLOCKS", 1) if tensor_cores else None
     an_sm = math.ceil(pieces / spec.sm_count)
     at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, least, spec))
-    warps = at_once * (4 * names.get("WARP_GROUPS", 0) or math.ceil(launch.threads / spec.warp_size))
+    groups = at_once * names.get("WARP_GROUPS", 0)
+    warps = 4 * groups or at_once * math.ceil(launch.threads / spec.warp_size)
     waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
     return _Load(
         balance=pieces / (an_sm * spec.sm_count),
-        hiding=warps / (warps + _HALF_HIDDEN_WARPS),
+        hiding=warps / (warps + (_HALF_HIDDEN_IN_GROUPS if groups else _HALF_HIDDEN_WARPS)),
         reach=min(1.0, waiting / _WAITING_BYTES),
         begun_ms=_NEXT_BLOCK_MS * (an_sm / at_once - 1),
     )

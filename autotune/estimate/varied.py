@@ -1,7 +1,7 @@
 """Configurations that nobody timed, a value away from one that is known: where its tiles or its waves do not fit a
 problem, another size may, and `autotune.estimate.fit` says so.
 
-Values are those of parameters on which grids, blocks or shared memory depend. What others do to the time is not
+A size is a whole number on which grids, blocks or shared memory depend. What other parameters do to the time is not
 foretold at all.
 """
 
@@ -61,7 +61,7 @@ def _one_away(candidate: Candidate, template: Template, space: Space) -> Iterato
     config = candidate.config
     sizes = shaping(template)
     for parameter in template.parameters:
-        if parameter.name in sizes:
+        if parameter.name in sizes and all(type(value) is int for value in parameter.values):
             for value in parameter.values:
                 changed = {**config, parameter.name: value}
                 if value != config[parameter.name] and space.why_not(changed) is None:

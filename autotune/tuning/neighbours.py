@@ -59,9 +59,14 @@ def known_nearby(records: Records, families: Families, exact: Sequence[str]) -> 
     wide.sort(key=lambda known: math.dist(here, place(known.problem, exact)))
     found: dict[Candidate, Known] = {}
     for known in (*alike, *_runners_up(alike, records), *akin, *wide, *away):
-        candidate = _current(known.candidate, families) or _mended(known.candidate, families)
+        candidate = _current(known.candidate, families)
         if candidate is not None:
             found.setdefault(candidate, replace(known, candidate=candidate))
+            continue
+        candidate = _mended(known.candidate, families)
+        if candidate is not None:
+            tuned = replace(known.candidate, template_hash=candidate.template_hash)
+            found.setdefault(candidate, replace(known, candidate=candidate, like=tuned))
     return found
 
 
