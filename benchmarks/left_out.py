@@ -45,15 +45,18 @@ def left_out(problems: Collection[Problem]) -> Iterator[None]:
             entries._shipped.cache_clear()
 
 
-class _OtherRates(dict[Any, tuple[tuple[Problem, float], ...]]):
+_Rates = tuple[tuple[Problem, bool, float], ...]
+
+
+class _OtherRates(dict[Any, _Rates]):
     """Rates of starts, without those timed for the problems left out."""
 
     def __init__(self, keys: Collection[str]) -> None:
         super().__init__()
         self._keys = keys
 
-    def __setitem__(self, key: Any, rates: tuple[tuple[Problem, float], ...]) -> None:
-        super().__setitem__(key, tuple((there, rate) for there, rate in rates if there.key not in self._keys))
+    def __setitem__(self, key: Any, rates: _Rates) -> None:
+        super().__setitem__(key, tuple(rate for rate in rates if rate[0].key not in self._keys))
 
 
 def siblings(line: Line, lines: Collection[Line]) -> set[Problem]:

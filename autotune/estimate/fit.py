@@ -119,7 +119,7 @@ def by_promise(
         TemplateError: an expression of a front matter has a value of no use.
     """
     op, timed, untimed = get_op(problem.op), [], []
-    rates: dict[str, list[tuple[float, float]]] = {}  # of each family: how far away, and the rate there
+    rates: dict[str, list[_Pace]] = {}  # of each family
     for known in contenders:
         template = templates[known.candidate.template]
         here = _work(template, known.candidate, problem, spec)
@@ -128,49 +128,64 @@ def by_promise(
             untimed.append((known, here))
             continue
         away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
-        rates.setdefault(template.name, []).append((away, rate))
+        rates.setdefault(template.name, []).append((_bytes_bound(template, known, spec), away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
         doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
-    medians: dict[str, float | None] = {}
+    medians: dict[tuple[str, bool], float | None] = {}
     for known, here in untimed:
-        template = templates[known.candidate.template]
+        template, bound = templates[known.candidate.template], here.memory_ms(spec) > here.least_ms
         slowest = min(
-            _UNKNOWN_SHARE * _peak(template, spec), *(rate for of_one in rates.values() for _, rate in of_one), math.inf
+            _UNKNOWN_SHARE * _peak(template, spec),
+            *(pace[-1] for of_one in rates.values() for pace in of_one),
+            math.inf,
         )
-        if template.name not in medians:
-            nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
-            medians[template.name] = median(rate for _, rate in nearest) if nearest else None
-        rate = medians[template.name] or slowest
+        if (template.name, bound) not in medians:
+            paces = [*rates.get(template.name, ()), *_starts_rates(template, problem, spec)]
+            nearest = sorted(paces, key=lambda pace: (pace[0] and not bound, *pace[1:]))[:_NEAREST]
+            medians[template.name, bound] = median(rate for *_, rate in nearest) if nearest else None
+        rate = medians[template.name, bound] or slowest
         doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED) + (_ANOTHER_VALUE if known.like is not None else 0)
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
 
 
-_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, float], ...]] = {}
+_Pace = tuple[bool, float, float]
+"""Whether bytes bound a known time, which then says little of how fast work is done; how far away that was; the rate
+there."""
+
+_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, bool, float], ...]] = {}
 
 
-def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[tuple[float, float]]:
-    """How far away a family's timed starts are, and their rates there; they need not be valid here."""
+def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[_Pace]:
+    """What a family's timed starts tell; they need not be valid here."""
     key = template.name, template.hash, spec
     if key not in _START_RATES:
         _START_RATES[key] = tuple(_timed_starts(template, spec))
     exact = get_op(problem.op).exact_fields
-    for there, rate in _START_RATES[key]:
+    for there, bound, rate in _START_RATES[key]:
         other_size = sum(there[name] != problem[name] for name in exact if isinstance(problem[name], int))
-        yield math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
+        yield bound, math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
 
 
-def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, float]]:
+def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, bool, float]]:
     for start in template.starts:
         if start.ms is not None and start.device == spec.name:
             config = {**template.defaults, **dict(start.values)}
             known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
             rate = _rate(template, known, spec)
             if known.problem is not None and rate is not None:
-                yield known.problem, rate
+                yield known.problem, _bytes_bound(template, known, spec), rate
+
+
+def _bytes_bound(template: Template, known: Known, spec: DeviceSpec) -> bool:
+    """Whether a known time is mostly that of its bytes."""
+    if known.problem is None or known.ms is None:
+        return False
+    there = _work(template, known.like or known.candidate, known.problem, spec)
+    return there.memory_ms(spec) > 0.5 * (known.ms - there.overhead_ms)
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
