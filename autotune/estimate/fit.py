@@ -5,9 +5,11 @@ and dtypes, and the families' starts. Nothing is compiled for that: what is know
 measured, and what its launches are there and here. With
 
 - *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
-  their width (which a family calls HS_TILE, that of V and out HS_V_TILE), as the family executes them;
+  their width (which a family calls HS_TILE or COLS, that of V and out HS_V_TILE or V_COLS), as it executes them;
 - *balance*: blocks over what the SMs hold when the busiest of them is done;
-- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory and threads have room for;
+- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory, threads and registers have
+  room for; where warps compute in groups of four and others fetch (WARP_GROUPS), w / (w + 6) of those that compute;
+- *begun*: 1 µs for each block that begins on an SM after others, or piece of work where blocks stay;
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
 
