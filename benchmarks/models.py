@@ -2,6 +2,7 @@
 
     python -m benchmarks.models --out models --total 250    all forty, as far as the time goes; again: goes on
     python -m benchmarks.models --out models --pass look-up           look-ups and peers alone
+    python -m benchmarks.models --out models --without-own    their shipped winners stand for what is searched
     CUDA_VISIBLE_DEVICES=1 python -m benchmarks.models --out models1 --shard 1/2 --total 250
     python -m benchmarks.models --out models --table [--merge models1] prints the table, for docs/results.md
     python -m benchmarks.merge_winners models/records.jsonl.gz        ships what was found
@@ -10,8 +11,9 @@ Two passes over the problems of `benchmarks.model_problems`. The first looks up 
 peers. The second searches as `autotune search --quick` does, goes on as `autotune search` does, and times all
 anew: what was looked up, what both found, and the peers, interleaved in one run, L2 flushed, the median round of each.
 Every problem has a database of its own, so no problem profits from another's search. Builds for problems to come are
-made meanwhile. A problem that fails is reported and left. OUT/rows.jsonl has a line for each problem and pass that is
-done; those are not done again.
+made meanwhile. With `--without-own` look-ups and quick tuning see no winner of any of the forty; where one ships it
+stands for what a search finds, and no search is made. A problem that fails is reported and left. OUT/rows.jsonl has a
+line for each problem and pass that is done; those are not done again.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +51,7 @@ from autotune.tuning.quick import likely
 from autotune.tuning.result import SearchResult
 from autotune.tuning.search_options import Options
 from autotune.tuning.session import search_with
+from benchmarks.left_out import left_out
 from benchmarks.model_problems import ModelProblem, model_problems, shard
 from benchmarks.model_table import table
 from benchmarks.prefetch import ReadyWorker, References
@@ -134,6 +137,8 @@ class Campaign:
     seconds: float = 12.0
     start: float = field(default_factory=time.monotonic)
     failed: int = 0
+    shipped: Mapping[str, Best] = field(default_factory=dict)
+    """Winners that stand for what a search would find, by the names of problems."""
     _others: list[float] = field(default_factory=list)  # what problems took beside their searches
 
     def run(self, passes: Sequence[str]) -> None:
@@ -184,6 +189,10 @@ class Campaign:
         said = {LOOK_UP: _said(found, host_ms / 1e3)}
         searched = 0.0
         for name, seconds in ((QUICK, None), (SEARCH, self._search_seconds(left))):
+            if name == SEARCH and problem.name in self.shipped:
+                ours[name] = self.shipped[problem.name]
+                said[name] = _said(ours[name], 0.0)
+                continue
             start = time.monotonic()
             result = self.tuner.search(problem, seconds)
             took = time.monotonic() - start
@@ -224,6 +233,17 @@ def newest(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     ranked = sorted(rows, key=lambda row: PASSES.index(row["pass"]))
     last = {row["name"]: row for row in ranked}
     return [last[name] for name in order if name in last]
+
+
+def winners(problems: Sequence[ModelProblem], spec: DeviceSpec) -> dict[str, Best]:
+    """The shipped winners of those problems that have one, by the problems' names."""
+    found = {}
+    for problem in problems:
+        asked: dict[str, Any] = problem.problem.fields
+        answer = best(problem.problem.op, db="/nowhere/none.db", device=spec, **asked)
+        if answer.answer == "exact":
+            found[problem.name] = answer
+    return found
 
 
 @contextmanager
@@ -286,15 +306,17 @@ def write_records(folder: Path) -> int:
 
 
 def chosen_problems(options: argparse.Namespace) -> list[ModelProblem]:
-    """Those of the shard whose name or kind has the text asked for.
+    """Those of the shard whose name or kind has a text asked for, in the order of the texts.
 
     Raises:
         ValueError: no such shard.
     """
     index, count = (int(text) for text in options.shard.split("/"))
-    wanted = [text.lower() for text in options.only.split(",")] if options.only else [""]
+    separator = "|" if "|" in (options.only or "") else ","  # some names have commas
+    wanted = [text.strip().lower() for text in options.only.split(separator)] if options.only else [""]
     of_shard = shard(model_problems(), index, count)
-    return [p for p in of_shard if any(text in f"{p.name} {p.kind}".lower() for text in wanted)]
+    turns = ([p for p in of_shard if text in f"{p.name} {p.kind}".lower()] for text in wanted)
+    return list(dict.fromkeys(problem for turn in turns for problem in turn))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -315,7 +337,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {row["name"] for row in rows_in(report) if row["pass"] == passes[-1]}
     left = [problem for problem in problems if problem.name not in done]
     to_check = [problem.problem for problem in left] if "tuned" in passes else []
+    shipped = winners(left, spec) if options.without_own else {}
     with (
+        left_out([problem.problem for problem in model_problems()]) if options.without_own else nullcontext(),
         warmed(left, spec, options.out, quick="tuned" in passes),
         References(to_check, 0, options.references) as references,
     ):
@@ -324,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds = GpuRounds.open(str(options.out / "forward.db"))
         print(f"{len(problems)} problems, {len(problems) - len(left)} done; {rounds.environment()}", flush=True)
         tuner = Tuner(spec, CudaOpener(0), references, options.out, options.jobs)
-        campaign = Campaign(problems, tuner, rounds, report, options.total, options.seconds, start)
+        campaign = Campaign(problems, tuner, rounds, report, options.total, options.seconds, start, shipped=shipped)
         try:
             campaign.run(passes)
         finally:
@@ -342,7 +366,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--total", type=float, default=None, help="seconds after which no problem is begun")
     parser.add_argument("--seconds", type=float, default=12.0, help="at most so many for each search")
     parser.add_argument("--pass", dest="only_pass", choices=PASSES, default=None, help="only this pass")
-    parser.add_argument("--only", default=None, help="problems whose names or kinds have one of these texts")
+    parser.add_argument("--only", default=None, help="names or kinds that have one of these texts, with , or | between")
+    parser.add_argument("--without-own", action="store_true", help="no problem's shipped winner is known to look-ups")
     parser.add_argument("--shard", default="0/1", help="INDEX/COUNT: every COUNT-th problem")
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time [default: one a core]")
     parser.add_argument("--references", type=int, default=4, help="processes that make references ahead")

@@ -32,6 +32,10 @@ class Failed:
             return None
         return f"{candidate} was tried for it on {failure.device}: {failure.outcome} (record {failure.measurement_id})"
 
+    def never(self, candidate: Candidate) -> bool:
+        """Whether no failure of a candidate is on record."""
+        return self.why(candidate) is None
+
     def left_out(self, known: Mapping[Known, Said]) -> dict[Known, Said]:
         """What is known, without those that failed here."""
         return {one: said for one, said in known.items() if self.why(one.candidate) is None}

@@ -18,7 +18,8 @@ from typing import Any
 
 from autotune.answers.best import Answer, Best, sureness
 from autotune.answers.failed import Failed
-from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
+from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, varied, wished
+from autotune.answers.weighing import most_promising
 from autotune.core import settings
 from autotune.core.arguments import require_flags
 from autotune.core.candidate import Candidate
@@ -29,7 +30,7 @@ from autotune.core.measurement import TimingKind
 from autotune.core.problem import Problem
 from autotune.core.values import Value
 from autotune.core.words import format_ms, nearest_round
-from autotune.estimate.fit import Known, by_promise, known_starts
+from autotune.estimate.fit import Known, known_starts
 from autotune.families.catalogue import Families
 from autotune.families.starts import Start
 from autotune.families.user_functions import Function, Named, named
@@ -222,7 +223,7 @@ class _Finder:
     def __init__(self, winners: Winners, families: Families, problem: Problem, spec: DeviceSpec) -> None:
         self._winners, self._families, self.problem, self._spec = winners, families, problem, spec
         self._exact_fields, self._failed = get_op(problem.op).exact_fields, Failed(winners, problem, spec)
-        self._changes: dict[Candidate, str] = {}
+        self._tuned: dict[Candidate, Candidate] = {}  # of what answers with a parameter at its default, what won
 
     def why_not(self, candidate: Candidate) -> str | None:
         """Why a candidate cannot compute the problem, or did not when it was tried; None when it can."""
@@ -269,32 +270,30 @@ class _Finder:
 
     def fitting(self) -> Best | None:
         """The most promising of what is known of problems like this one; None where no time is known of any."""
-        known: dict[Known, tuple[Entry | None, Start | None]] = {}
-        for answer_entries in (self._near(here=True), self._near(here=False)):
-            known |= {Known(self._current(e.candidate), e.problem, e.ms): (e, None) for e in answer_entries}
-            if known:
-                break
+        near = self._near(here=True) or self._near(here=False)
+        known: dict[Known, tuple[Entry | None, Start | None]] = {self._known(entry): (entry, None) for entry in near}
         starts = {start: (None, said) for start, said in self._starts() if start not in known}
         known = self._failed.left_out({**known, **starts})
         if not any(one.listed or one.ms is not None for one in known):
             return None
         templates = {template.name: template for template in self._families.templates}
-        ranked = by_promise(known, templates, self.problem, self._spec)
-        same = (expected for expected in ranked if expected.known.candidate == ranked[0].known.candidate)
-        best = min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
-        entry, start = known[best.known]
+        best, base = most_promising(known, templates, self.problem, self._spec, self._failed.never)
+        entry, start = known[base]
+        changes = varied(base.candidate, best.known.candidate)
         if entry is not None:
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
-            found = self._answer(answer, entry, (*self._remarks(entry), *self._unverified(entry)))
+            found = self._answer(answer, entry, tuple(self._remarks(entry, changes)))
+            if changes:
+                found = replace(found, candidate=best.known.candidate, measurement_id=None)
         elif start is not None:
-            found = self._started(best.known.candidate, start)
+            found = self._started(best.known.candidate, start, changes)
         else:
             found = self._defaulted(best.known.candidate)
         return replace(found, expected_ms=best.likely_ms, sure=sureness(best))
 
     def _near(self, *, here: bool) -> list[Entry]:
-        """Winners of the nearest problems whose configurations are valid for this one: those of the same kind first,
-        then those of another mask, layout or dtype of the same width. Estimates only where nothing was measured."""
+        """Winners of the nearest problems that are valid for this one: those of the same kind, of another mask, layout
+        or dtype of the same width, or with heads whose tiles are as wide. Estimates only where nothing was measured."""
         lengths = [field.name for field in get_op(self.problem.op).fields if field.kind == "int"]
         sizes = tuple(name for name in self._exact_fields if name in lengths)
         place_here = place(self.problem, self._exact_fields)
@@ -304,7 +303,7 @@ class _Finder:
             return n.kind != "measured", math.dist(place_here, n.place), n.shipped is not None
 
         kinds = ((self._exact_fields, _ALIKE), (sizes, _AKIN))
-        for (exact, most), asked in product(kinds, (self.problem, *self.problem.unsaid())):
+        for (exact, most), asked in product(kinds, (self.problem, *get_op(self.problem.op).akin(self.problem))):
             neighbours = self._winners.neighbours(asked, exact, self._spec.compute_capability, self._families.versions)
             of_gpu = (n for n in sorted(neighbours, key=order) if (n.gpu == self._spec.name) is here)
             for entry in islice(filter(None, map(self._valid, of_gpu)), most):
@@ -312,15 +311,14 @@ class _Finder:
         return list((found["measured"] or found["estimated"]).values())
 
     def _valid(self, neighbour: Neighbour) -> Entry | None:
-        """A neighbour's winner, or what stands for it, if its configuration can compute this problem, with at most one
-        parameter at its default instead."""
+        """A neighbour's winner, or what stands for it, if it can compute this problem, perhaps with a default."""
         for entry in self._entries(neighbour):
             size, mine = (numpy_dtype(p.dtype).itemsize for p in (entry.problem, self.problem))
             mended = self._families.mended(entry.candidate, self.problem, self._spec) if size == mine else None
             if mended == entry.candidate:
                 return entry
             if mended is not None:
-                self._changes[mended] = changed(entry.candidate, mended)
+                self._tuned[mended] = entry.candidate
                 return replace(entry, candidate=mended, measurement_id=None)
         return None
 
@@ -332,8 +330,11 @@ class _Finder:
                 continue
             yield from known_starts(template, self.problem, self._spec, _STARTS)
 
-    def _current(self, candidate: Candidate) -> Candidate:
-        return replace(candidate, template_hash=self._families[candidate.template].hash)
+    def _known(self, entry: Entry) -> Known:
+        """A neighbour as a contender, by its template as it is now."""
+        mine, version = entry.candidate, self._families[entry.candidate.template].hash
+        tuned, mine = (replace(one, template_hash=version) for one in (self._tuned.get(mine, mine), mine))
+        return Known(mine, entry.problem, entry.ms, like=None if tuned == mine else tuned)
 
     def default(self) -> Best:
         """A template's own choice; where that has failed here, another family's, or a start."""
@@ -341,11 +342,8 @@ class _Finder:
         return self._defaulted(self._failed.first_right(choices))
 
     def _defaulted(self, candidate: Candidate) -> Best:
-        return Best(
-            answer="default", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
-            remarks=("nothing like it has been tuned: this is the template's default; `autotune search` finds better",),
-            template=self._families[candidate.template],
-        )  # fmt: skip
+        remark = "nothing like it has been tuned: this is the template's default; `autotune search` finds better"
+        return self._untimed("default", candidate, (remark,))
 
     def _entries(self, neighbour: Neighbour) -> Iterator[Entry]:
         """A neighbour's winner; if it is no longer what was measured, first the best that still is."""
@@ -358,15 +356,14 @@ class _Finder:
                 yield current
         yield entry
 
-    def _remarks(self, entry: Entry) -> Iterator[str]:
+    def _remarks(self, entry: Entry, changes: str) -> Iterator[str]:
+        mine = entry.candidate
         if entry.problem != self.problem:
-            yield f"tuned for {entry.problem}{self._changes.get(entry.candidate, '')}"
+            yield f"tuned for {entry.problem}{changed(self._tuned.get(mine, mine), mine)}{changes}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):
             yield f"template {entry.candidate.template} has changed since this was {entry.kind}"
-
-    def _unverified(self, entry: Entry) -> Iterator[str]:
         if entry.problem != self.problem:
             yield _UNVERIFIED
 
@@ -379,14 +376,16 @@ class _Finder:
         )
         return f"a configuration of {name} was {entry.kind} at {format_ms(entry.ms)} ms, but this template {why}"
 
-    def _started(self, candidate: Candidate, start: Start) -> Best:
+    def _started(self, candidate: Candidate, start: Start, changes: str) -> Best:
         """A family's start as an answer."""
         problem = problem_of(start.problem)
-        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}"
+        remark = f"a start of {candidate.template} for `{start.when.text}`, from {problem} on {start.device}{changes}"
+        return self._untimed("start", candidate, (remark,) if problem == self.problem else (remark, _UNVERIFIED))
+
+    def _untimed(self, answer: Answer, candidate: Candidate, remarks: tuple[str, ...]) -> Best:
         return Best(
-            answer="start", kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
-            remarks=(remark,) if problem == self.problem else (remark, _UNVERIFIED),
-            template=self._families[candidate.template],
+            answer=answer, kind="none", found_ms=None, problem=self.problem, device=self._spec, candidate=candidate,
+            remarks=remarks, template=self._families[candidate.template],
         )  # fmt: skip
 
     def _answer(self, answer: Answer, entry: Entry, remarks: tuple[str, ...]) -> Best:

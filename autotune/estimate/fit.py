@@ -5,9 +5,11 @@ and dtypes, and the families' starts. Nothing is compiled for that: what is know
 measured, and what its launches are there and here. With
 
 - *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
-  their width (which a family calls HS_TILE, that of V and out HS_V_TILE), as the family executes them;
+  their width (which a family calls HS_TILE or COLS, that of V and out HS_V_TILE or V_COLS), as it executes them;
 - *balance*: blocks over what the SMs hold when the busiest of them is done;
-- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory and threads have room for;
+- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory, threads and registers have
+  room for; where warps compute in groups of four and others fetch (WARP_GROUPS), w / (w + 6) of those that compute;
+- *begun*: 1 µs for each block that begins on an SM after others, or piece of work where blocks stay;
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
 
@@ -28,6 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
+from typing import Any
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import TemplateError
@@ -44,10 +47,13 @@ from autotune.store.entries import place
 
 _UNKNOWN_SHARE = 0.25  # of the GPU's rate, where no time of the family is known
 _HALF_HIDDEN_WARPS = 4.0
+_HALF_HIDDEN_IN_GROUPS = 6.0  # of warps that compute in groups of four, and wait for one another
 _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
-_NEXT_STEP_MS = 2e-3
+_NEXT_STEP_MS = 3e-3
+_NEXT_BLOCK_MS = 1e-3  # until the next block on an SM computes: its start, its first tiles, the last one's results
 _AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
+_ANOTHER_VALUE = 0.1  # where a value is another one than was timed
 _ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
@@ -56,9 +62,14 @@ _WAITING_BYTES = 65536.0
 """Shared memory for tiles that an SM needs to have enough bytes under way: half of it waits for memory, at a bandwidth
 of 4.8 TB/s for some 0.9 µs."""
 
+_FETCHED_BETWEEN = 0.93
+"""Of the bandwidth, what warps reach that fetch between computing, where others do nothing else (WARP_GROUPS): steps of
+decoding took 1.07 to 1.18 times as long on an H200."""
+
 _UNHIDDEN = 0.1  # of the shorter of computing and moving bytes, which the longer does not quite hide
 _ANOTHER_SIZE_AWAY = 1.0  # octaves that a time for another head size or mask counts as further away, as a family's rate
-_TILES = {"HS": "HS_TILE", "HS_v": "HS_V_TILE"}  # how families call the widths that heads are computed with
+_TILES = {"HS": ("HS_TILE", "COLS"), "HS_v": ("HS_V_TILE", "V_COLS")}
+"""How families call the widths that heads are computed with."""
 _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shared memory
 
 
@@ -66,13 +77,15 @@ _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shar
 class Known:
     """A candidate, and what is known of it: the time it took for a problem. `ms` is None where nobody kept one.
 
-    `listed`: it is a start that its family lists for such problems.
+    `listed`: it is a start that its family lists for such problems. `like`: the time is of this one, from which the
+    candidate differs in a value (`autotune.estimate.varied`).
     """
 
     candidate: Candidate
     problem: Problem | None = None
     ms: float | None = None
     listed: bool = False
+    like: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def by_promise(
         TemplateError: an expression of a front matter has a value of no use.
     """
     op, timed, untimed = get_op(problem.op), [], []
-    rates: dict[str, list[tuple[float, float]]] = {}  # of each family: how far away, and the rate there
+    rates: dict[str, list[_Pace]] = {}  # of each family
     for known in contenders:
         template = templates[known.candidate.template]
         here = _work(template, known.candidate, problem, spec)
@@ -121,59 +134,80 @@ def by_promise(
             untimed.append((known, here))
             continue
         away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
-        rates.setdefault(template.name, []).append((away, rate))
+        rates.setdefault(template.name, []).append((_bytes_bound(template, known, spec), away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
-        doubt += _ANOTHER_RUN if known.listed else 0
+        doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
         timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
-    medians: dict[str, float | None] = {}
+    medians: dict[tuple[str, bool], float | None] = {}
     for known, here in untimed:
-        template = templates[known.candidate.template]
+        template, bound = templates[known.candidate.template], here.memory_ms(spec) > here.least_ms
         slowest = min(
-            _UNKNOWN_SHARE * _peak(template, spec), *(rate for of_one in rates.values() for _, rate in of_one), math.inf
+            _UNKNOWN_SHARE * _peak(template, spec),
+            *(pace[-1] for of_one in rates.values() for pace in of_one),
+            math.inf,
         )
-        if template.name not in medians:
-            nearest = sorted([*rates.get(template.name, ()), *_starts_rates(template, problem, spec)])[:_NEAREST]
-            medians[template.name] = median(rate for _, rate in nearest) if nearest else None
-        rate = medians[template.name] or slowest
-        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED)
+        if (template.name, bound) not in medians:
+            paces = [*rates.get(template.name, ()), *_starts_rates(template, problem, spec)]
+            nearest = sorted(paces, key=lambda pace: (pace[0] and not bound, *pace[1:]))[:_NEAREST]
+            medians[template.name, bound] = median(rate for *_, rate in nearest) if nearest else None
+        rate = medians[template.name, bound] or slowest
+        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED) + (_ANOTHER_VALUE if known.like is not None else 0)
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
 
 
-_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, float], ...]] = {}
+_Pace = tuple[bool, float, float]
+"""Whether bytes bound a known time, which then says little of how fast work is done; how far away that was; the rate
+there."""
+
+_START_RATES: dict[tuple[str, str, DeviceSpec], tuple[tuple[Problem, bool, float], ...]] = {}
 
 
-def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[tuple[float, float]]:
-    """How far away a family's timed starts are, and their rates there; they need not be valid here."""
+def _starts_rates(template: Template, problem: Problem, spec: DeviceSpec) -> Iterator[_Pace]:
+    """What a family's timed starts tell; they need not be valid here."""
     key = template.name, template.hash, spec
     if key not in _START_RATES:
         _START_RATES[key] = tuple(_timed_starts(template, spec))
     exact = get_op(problem.op).exact_fields
-    for there, rate in _START_RATES[key]:
+    for there, bound, rate in _START_RATES[key]:
         other_size = sum(there[name] != problem[name] for name in exact if isinstance(problem[name], int))
-        yield math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
+        yield bound, math.dist(place(there, exact), place(problem, exact)) + _ANOTHER_SIZE_AWAY * other_size, rate
 
 
-def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, float]]:
+def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Problem, bool, float]]:
     for start in template.starts:
         if start.ms is not None and start.device == spec.name:
             config = {**template.defaults, **dict(start.values)}
             known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
             rate = _rate(template, known, spec)
             if known.problem is not None and rate is not None:
-                yield known.problem, rate
+                yield known.problem, _bytes_bound(template, known, spec), rate
+
+
+def _bytes_bound(template: Template, known: Known, spec: DeviceSpec) -> bool:
+    """Whether a known time is mostly that of its bytes."""
+    if known.problem is None or known.ms is None:
+        return False
+    there = _work(template, known.like or known.candidate, known.problem, spec)
+    return there.memory_ms(spec) > 0.5 * (known.ms - there.overhead_ms)
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
-    """Cost a millisecond where a candidate was timed; None where that is not known or it is not valid there today."""
+    """Cost a millisecond where a candidate was timed; None where that is not known or it is not valid there today.
+
+    What differs from it in a value is taken to be no faster there than what won.
+    """
     if known.problem is None or known.ms is None:
         return None
+    rates = []
     with suppress(TemplateError):
-        there = _work(template, known.candidate, known.problem, spec)
-        beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
-        return there.cost / max(known.ms - beside, 0.1 * known.ms)
+        for candidate in filter(None, (known.candidate, known.like)):
+            there = _work(template, candidate, known.problem, spec)
+            beside = there.overhead_ms + _UNHIDDEN * there.memory_ms(spec)
+            rates.append(there.cost / max(known.ms - beside, 0.1 * known.ms))
+        return min(rates)
     return None
 
 
@@ -214,11 +248,15 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         op, config = get_op(problem.op), candidate.config
         names = Space(template, problem, spec).namespace(config)
         plan = make_plan(template, op, problem, names)
-        tiles = {size: names[tile] for size, tile in _TILES.items() if size in names and tile in names}
+        tiles = {
+            size: next(names[tile] for tile in tiles if tile in names)
+            for size, tiles in _TILES.items()
+            if size in names and any(tile in names for tile in tiles)
+        }
         flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
-        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1)
-        load = _load(plan, names.get("WORKS"), spec)
+        load = _load(plan, names, template.front.tensor_cores, spec)
+        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
         known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
         if len(_WORKS) >= _MOST_WORKS:
@@ -235,33 +273,46 @@ class _Load:
     balance: float
     hiding: float
     reach: float
+    begun_ms: float
 
     @property
     def busy(self) -> float:
         return self.balance * self.hiding
 
 
-def _load(plan: LaunchPlan, works: int | None, spec: DeviceSpec) -> _Load:
+def _load(plan: LaunchPlan, names: Mapping[str, Any], tensor_cores: bool, spec: DeviceSpec) -> _Load:
     """What a plan's heaviest launch uses: of several with operands as large, the one with most shared memory.
 
-    A family whose blocks stay and take one piece of work after the other calls the number of pieces WORKS.
+    By `names` families say how their blocks work: one whose blocks stay and take one piece of work after the other
+    calls the number of pieces WORKS; one in which some warps only fetch calls the groups of four that compute
+    WARP_GROUPS; MIN_BLOCKS is for how many blocks an SM its threads leave registers.
     """
     sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
     launch = max(plan.launches, key=lambda launch: (product_weight(launch, sizes), launch.smem))
-    pieces = max(launch.blocks, works or 0)
+    pieces = max(launch.blocks, names.get("WORKS", 0))
+    least = names.get("MIN_BLOCKS", 1) if tensor_cores else None
     an_sm = math.ceil(pieces / spec.sm_count)
-    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, spec))
-    warps = at_once * math.ceil(launch.threads / spec.warp_size)
+    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, least, spec))
+    groups = at_once * names.get("WARP_GROUPS", 0)
+    warps = 4 * groups or at_once * math.ceil(launch.threads / spec.warp_size)
     waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
     return _Load(
         balance=pieces / (an_sm * spec.sm_count),
-        hiding=warps / (warps + _HALF_HIDDEN_WARPS),
-        reach=min(1.0, waiting / _WAITING_BYTES),
+        hiding=warps / (warps + (_HALF_HIDDEN_IN_GROUPS if groups else _HALF_HIDDEN_WARPS)),
+        reach=min(1.0, waiting / _WAITING_BYTES) * (1.0 if groups else _FETCHED_BETWEEN),
+        begun_ms=_NEXT_BLOCK_MS * (an_sm / at_once - 1),
     )
 
 
-def _resident(launch: Launch, spec: DeviceSpec) -> int:
-    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1."""
+def _resident(launch: Launch, least: int | None, spec: DeviceSpec) -> int:
+    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1.
+
+    On tensor cores a thread takes as many registers as it may.
+    """
     by_threads = spec.max_threads_per_sm // launch.threads
     by_smem = spec.shared_memory_per_sm // (launch.smem + spec.reserved_shared_memory)
-    return max(1, min(by_threads, by_smem, spec.max_blocks_per_sm))
+    most = min(by_threads, by_smem, spec.max_blocks_per_sm)
+    if least is not None:
+        a_thread = spec.max_registers_per_thread + 1
+        most = min(most, max(least, spec.registers_per_sm // (a_thread * launch.threads)))
+    return max(1, most)

@@ -46,6 +46,11 @@ _EMULATED_FLOPS = 1.5e9
 _PATIENCE = 8
 """How many times that it may take before telling shares of batches and heads are given up."""
 
+TILE_WIDTH = 32
+"""Tiles of heads are as wide as the next multiple."""
+
+_SIZE_STEP = 8  # head sizes that families on tensor cores take as they are
+
 _FEW_PAIRS = 64
 """Of queries and keys: gradients of so few are all computed again in no time."""
 
@@ -67,6 +72,16 @@ class Attention(Op):
         grouped = Rule("NH", "divisible", "NH_kv", "every key head serves NH/NH_kv query heads")
         one_length = Rule("T_kv", "equal", "T", "layout=packed keeps Q, K and V in one buffer")
         return (grouped, one_length) if problem["layout"] == "packed" else (grouped,)
+
+    def akin(self, problem: Problem) -> tuple[Problem, ...]:
+        """Head sizes whose tiles are as wide: those between the same multiples of `TILE_WIDTH`, the nearest first."""
+        if problem.says("HS_v"):
+            return problem.unsaid()
+        HS = problem.integer("HS")
+        widest = -(-HS // TILE_WIDTH) * TILE_WIDTH
+        sizes = range(widest, widest - TILE_WIDTH, -_SIZE_STEP)
+        nearest = sorted((size for size in sizes if size != HS), key=lambda size: abs(size - HS))
+        return tuple(problem.replace(HS=size) for size in nearest)
 
     def scalars(self, problem: Problem) -> dict[str, float]:
         """`scale` = 1/sqrt(HS), as the float that kernels get: where scores are large, its rounding shows."""

@@ -183,6 +183,10 @@ class Op(ABC):
             if not rule.holds(left, right):
                 raise ProblemError(f"op {self.name!r}: {rule.complaint(left, right)}")
 
+    def akin(self, problem: Problem) -> tuple[Problem, ...]:
+        """The same with other values of `exact_fields` for which kernels are nearly the same, the most alike first."""
+        return problem.unsaid()
+
     @abstractmethod
     def tensors(self, problem: Problem) -> tuple[TensorSpec, ...]:
         """Inputs and outputs with their places in memory."""

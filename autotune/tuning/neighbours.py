@@ -10,6 +10,7 @@ from autotune.core.model_version import model_of
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.estimate.fit import Known
+from autotune.ops.registry import get_op
 from autotune.store.entries import place
 from autotune.store.shipped import shipped_winners
 from autotune.store.transfer import Identities
@@ -49,13 +50,23 @@ def neighbours(records: Records, families: Families, exact: Sequence[str]) -> tu
 
 
 def known_nearby(records: Records, families: Families, exact: Sequence[str]) -> dict[Candidate, Known]:
-    """All that `neighbours` chooses from, nearest first, with the times that it took where it was fast."""
+    """All that `neighbours` chooses from, nearest first, with the times that it took where it was fast; further what
+    won for heads whose tiles are as wide (`Op.akin`), and what is valid here with one parameter at its default."""
     alike, akin, away = _by_kind(records, families, exact)
+    asked = get_op(records.problem.op).akin(records.problem)
+    here = place(records.problem, exact)
+    wide = [known for known in _winners(records, families) if any(_akin(known.problem, one, exact) for one in asked)]
+    wide.sort(key=lambda known: math.dist(here, place(known.problem, exact)))
     found: dict[Candidate, Known] = {}
-    for known in (*alike, *_runners_up(alike, records), *akin, *away):
+    for known in (*alike, *_runners_up(alike, records), *akin, *wide, *away):
         candidate = _current(known.candidate, families)
         if candidate is not None:
             found.setdefault(candidate, replace(known, candidate=candidate))
+            continue
+        candidate = _mended(known.candidate, families)
+        if candidate is not None:
+            tuned = replace(known.candidate, template_hash=candidate.template_hash)
+            found.setdefault(candidate, replace(known, candidate=candidate, like=tuned))
     return found
 
 
@@ -94,6 +105,15 @@ def _current(candidate: Candidate, families: Families) -> Candidate | None:
     if family is None or not family.space.contains(candidate.config):
         return None
     return family.candidate(candidate.config)
+
+
+def _mended(candidate: Candidate, families: Families) -> Candidate | None:
+    """The same with one parameter at its default, where that is valid."""
+    family = next((family for family in families if family.name == candidate.template), None)
+    if family is None or not family.lists(candidate):
+        return None
+    changed = ({**candidate.config, name: value} for name, value in family.defaults.items())
+    return next((family.candidate(config) for config in changed if family.space.contains(config)), None)
 
 
 def _winners(records: Records, families: Families) -> Iterator[_Won]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.answers import lookup
+from autotune.answers import weighing
 from autotune.core.candidate import make_candidate
 from autotune.estimate.fit import Expected, by_promise
 from autotune.families.template import find_template
@@ -21,7 +21,8 @@ def test_a_default_that_promises_most_is_the_one_answered(monkeypatch: pytest.Mo
     def unlisted_first(*asked: Any) -> list[Expected]:
         return sorted(by_promise(*asked), key=lambda e: e.known.ms is not None or e.known.listed)
 
-    monkeypatch.setattr(lookup, "by_promise", unlisted_first)
+    monkeypatch.setattr(weighing, "by_promise", unlisted_first)
+    monkeypatch.setattr(weighing, "variations", lambda *_: {})
     found = autotune.best("backward", B=2, NH=12, T=4096, T_kv=77, causal=False, device="h200", db=tmp_path / "none.db")
     assert found.answer == "default"
     assert found.config == find_template("backward", found.candidate.template).defaults
@@ -30,7 +31,7 @@ def test_a_default_that_promises_most_is_the_one_answered(monkeypatch: pytest.Mo
 
 def test_of_several_times_of_one_candidate_the_nearest_is_named(tmp_path: Path) -> None:
     """Whichever of them promises most: the answer is the same configuration."""
-    found = autotune.best("forward", B=4, NH=12, T=1030, device="h200", db=tmp_path / "none.db")
+    found = autotune.best("forward", B=4, NH=12, T=1020, device="h200", db=tmp_path / "none.db")
     assert found.found is not None
     assert (found.found["B"], found.found["NH"], found.found["T"]) == (4, 12, 1024)
 
@@ -64,11 +65,11 @@ def test_what_is_answered_for_large_problems_can_be_launched(
 def test_a_near_winner_answers_with_its_order_of_heads_left_out(NH: int, expected: int, tmp_path: Path) -> None:
     """Groups of 16 heads need more than 16: with 16 in all the same configuration goes through all heads at once."""
     family = find_template("backward", "flash_mma")
-    near = get_op("backward").problem(B=2, NH=16, T=1024, causal=False)
+    near = get_op("backward").problem(B=2, NH=16, T=8192, causal=False)
     candidate = make_candidate("flash_mma", family.hash, {**family.defaults, "HEADS_AT_ONCE": 16, "REVERSE": True})
     with open_store(tmp_path / "own.db") as store:
-        store.record(H200, near, candidate, SOURCE, ok(0.01))
-    found = autotune.best("backward", B=2, NH=NH, T=1024, causal=False, device="h200", db=tmp_path / "own.db")
+        store.record(H200, near, candidate, SOURCE, ok(0.5))
+    found = autotune.best("backward", B=2, NH=NH, T=8192, causal=False, device="h200", db=tmp_path / "own.db")
     assert (found.answer, found.found) == ("nearest", near)
     assert (found.config["HEADS_AT_ONCE"], found.config["REVERSE"]) == (expected, True)
     said = f"tuned for {near}, there with HEADS_AT_ONCE=16, which cannot be here"

@@ -20,7 +20,7 @@ from benchmarks import model_rounds, models
 from benchmarks.model_problems import ModelProblem, model_problems, shard
 from benchmarks.model_rounds import GpuRounds
 from benchmarks.model_table import doubts, summary, table
-from benchmarks.models import Campaign, chosen_problems, newest, requests_of, rows_in
+from benchmarks.models import Campaign, _parser, chosen_problems, newest, requests_of, rows_in, winners
 from tests.bench.bench_doubles import FakeLab
 
 H200 = gpu("h200")
@@ -236,3 +236,29 @@ def test_rounds_time_each_configuration_once_and_every_peer_in_turn(monkeypatch:
     assert row["difference"] == {"look-up": ("look-up", "flash"), "quick": ("quick", "flash")}
     assert lab.log == ["look-up", "quick", "flash", "cudnn"] * 3
     assert lab.emptied_times == 1
+
+
+def test_problems_are_chosen_in_the_order_asked() -> None:
+    """Names have commas, so texts may be told apart by bars."""
+    names = ["BERT-large, forward", "SDXL, text, backward", "FLUX.1-dev, 1024 pixels, forward"]
+    options = _parser().parse_args(["--out", "x", "--only", "|".join(names)])
+    assert [problem.name for problem in chosen_problems(options)] == names
+    commas = _parser().parse_args(["--out", "x", "--only", "bert,gpt-2"])
+    assert {problem.name.split(",")[0] for problem in chosen_problems(commas)} == {"BERT-large", "GPT-2 XL"}
+
+
+def test_a_shipped_winner_stands_for_a_search(tmp_path: Path) -> None:
+    tuner, first = FakeTuner(), model_problems()[0]
+    shipped = replace(tuner.look_up(first)[0], candidate=replace(tuner.look_up(first)[0].candidate, template="after 2"))
+    campaign(tmp_path, tuner, shipped={first.name: shipped}).run(("tuned",))
+    assert (first.name, None) in tuner.asked
+    assert (first.name, 12.0) not in tuner.asked
+    rows = {row["name"]: row for row in rows_in(tmp_path / "rows.jsonl")}
+    assert rows[first.name]["ours"]["search"]["candidate"].startswith("after 2")
+    assert len(tuner.asked) == 5
+
+
+def test_winners_are_those_that_ship() -> None:
+    found = winners(model_problems(), H200)
+    assert found["BERT-large, forward"].ms is not None
+    assert "GPT-NeoX-20B, backward" not in found

@@ -91,6 +91,14 @@ def test_results_lie_as_queries_do() -> None:
     same(ours, theirs, [packed])
 
 
+@pytest.mark.parametrize("empty", [{"B": 0}, {"T": 0}, {"T_kv": 0}, {"T": 0, "T_kv": 0}], ids=str)
+def test_of_empty_tensors_nothing_is_computed(empty: dict[str, int]) -> None:
+    """Without queries there is no result, without keys it is 0; so are the gradients, as PyTorch's."""
+    tensors = qkv(**empty)
+    for attend in (attention, scaled_dot_product_attention):
+        same(attend(*tensors), functional.scaled_dot_product_attention(*tensors), tensors)
+
+
 def test_three_dimensions_and_broadcast_gradients() -> None:
     tensors = [tensor.detach()[:, 0].requires_grad_() for tensor in qkv(B=3)]
     ours = scaled_dot_product_attention(*tensors)

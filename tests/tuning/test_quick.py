@@ -1,6 +1,7 @@
 """`--quick`: the few likely candidates, and no others."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from autotune.tuning.joint_space import Families
 from autotune.tuning.quick import MOST_BUILDS, likely
 from autotune.tuning.search_options import Options
 from autotune.tuning.session import Session
+from benchmarks.left_out import left_out
+from benchmarks.model_problems import model_problems
 from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, family, took
 
 H200 = DeviceIdentity("cuda", gpu("h200"))
@@ -55,6 +58,34 @@ def test_the_winner_of_the_very_problem_is_the_likeliest(tmp_path: Path) -> None
         slow = families[first.template].candidate(families[first.template].defaults)
         store.record(H200, problem, slow, "hash", took(0.0001))
         assert likely(templates, families, Records(store, H200, problem))[0] == slow != first
+
+
+@pytest.mark.parametrize(("HS", "other"), [(80, 96), (72, 96), (96, 80), (40, 64)])
+def test_what_won_for_heads_whose_tiles_are_as_wide_is_likely(HS: int, other: int, tmp_path: Path) -> None:
+    """And what won for wider or narrower tiles is not."""
+    fields: dict[str, Any] = {"B": 3, "NH": 10, "T": 1111, "dtype": "bf16", "causal": False}
+    problem = FORWARD.problem(HS=HS, **fields)
+    templates = [t for t in builtin_templates("forward") if t.name == "flash_mma"]
+    families = choose_families(templates, problem, H200.spec)
+    config = {**families["flash_mma"].defaults, "BLOCK_M": 64, "BLOCK_N": 32, "REVERSE": True, "STAGES": 3}
+    with open_store(tmp_path / "own.db") as store:
+        for size, rows in ((other, 64), (other + 32, 32)):
+            won = families["flash_mma"].candidate({**config, "BLOCK_M": rows})
+            store.record(H200, FORWARD.problem(HS=size, **fields), won, "hash", took(0.01))
+        found = likely(templates, families, Records(store, H200, problem))
+    assert found[0] == families["flash_mma"].candidate(config)
+    assert families["flash_mma"].candidate({**config, "BLOCK_M": 32}) not in found
+
+
+def test_a_length_that_tiles_do_not_fit_gets_other_rows(tmp_path: Path) -> None:
+    """BERT's 384 queries: all that is known has 256 rows a block, 192 divide them."""
+    problem = FORWARD.problem(B=24, NH=16, T=384, HS=64, causal=False)
+    templates = [t for t in builtin_templates("forward") if t.name == "flash_wgmma"]
+    families = choose_families(templates, problem, H200.spec)
+    with left_out([p.problem for p in model_problems()]), open_store(tmp_path / "none.db") as store:
+        found = likely(templates, families, Records(store, H200, problem))
+    assert {256, 192} <= {candidate.config["BLOCK_M"] for candidate in found}
+    assert len(found) == MOST_BUILDS
 
 
 def test_a_quick_search_evaluates_those_alone_and_a_second_one_nothing(tmp_path: Path) -> None:
