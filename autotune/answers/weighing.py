@@ -28,7 +28,11 @@ def most_promising(
     made = {new: base for new, base in varied.items() if right(new.candidate)}
     better = by_promise(made, templates, problem, spec)
     if better and better[0].ms < ranked[0].ms:
-        return better[0], made[better[0].known]
-    same = (expected for expected in ranked if expected.known.candidate == ranked[0].known.candidate)
-    best = min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
+        return better[0], _nearest(made[better[0].known].candidate, ranked).known
+    best = _nearest(ranked[0].known.candidate, ranked)
     return best, best.known
+
+
+def _nearest(candidate: Candidate, ranked: Collection[Expected]) -> Expected:
+    same = (expected for expected in ranked if expected.known.candidate == candidate)
+    return min(same, key=lambda expected: (not expected.alike, expected.distance, expected.known.listed))
