@@ -126,8 +126,8 @@ def test_estimates_are_labelled_and_drawn(
 def test_an_estimate_is_the_time_that_is_kept_where_there_is_one(tmp_path: Path) -> None:
     from autotune.answers.lookup import best
 
-    exact = best("forward", T=1024, device="h200", db=tmp_path / "none.db")
+    exact = best("backward", T=1024, device="h200", db=tmp_path / "none.db")
     assert exact.answer == "exact"
     assert estimated(exact) == exact.ms
-    other = best("forward", T=1030, device="h200", db=tmp_path / "none.db")
+    other = best("backward", T=1030, device="h200", db=tmp_path / "none.db")
     assert estimated(other) == other.expected_ms

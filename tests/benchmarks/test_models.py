@@ -260,5 +260,5 @@ def test_a_shipped_winner_stands_for_a_search(tmp_path: Path) -> None:
 
 def test_winners_are_those_that_ship() -> None:
     found = winners(model_problems(), H200)
-    assert found["BERT-large, forward"].ms is not None
+    assert found["BERT-large, backward"].ms is not None
     assert "GPT-NeoX-20B, backward" not in found

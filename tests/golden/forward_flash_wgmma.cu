@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=256 BLOCK_N=64 STAGES=4 PING_PONG=True OUT_APART=True PERSISTENT=True MIN_BLOCKS=1 PACK_HEADS=False HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          2f154f60364d2dd1
+// hash:          297e7747b5dda9a1
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/exact.cuh"
@@ -355,7 +355,8 @@ struct Consumer {
             const int mine = row + accumulator_row() + 8 * r;
             const int query = problem.query(mine);
             const float sum = state.whole_sum(r);
-            const bool sees_keys = scores.keys_seen(query) > 0;
+            // A group without rows has sums of 0; NaN in its O would have `mend` look through all the block's rows.
+            const bool sees_keys = (!PERSISTENT || mine < problem.rows()) && scores.keys_seen(query) > 0;
             factor[r] = sees_keys ? __fdividef(1.0f, sum) : 0.0f;
             if (threadIdx.x % 4 != 0 || mine >= problem.rows()) continue;
             const int query_head = PACK_HEADS ? head * problem.group + mine - query * problem.group : head;
