@@ -118,13 +118,7 @@ def unfulfilled(problem: Problem, spec: DeviceSpec, wish: Wish) -> NoFeasibleCon
     )
 
 
-def changed(tuned: Candidate, mended: Candidate) -> str:
-    """In what a configuration is another than the one that was tuned, in words."""
-    names = (name for name, value in mended.config.items() if tuned.config[name] != value)
-    return "".join(f", there with {name}={tuned.config[name]}, which cannot be here" for name in names)
-
-
-def varied(tuned: Candidate, answered: Candidate) -> str:
-    """In what a configuration that promises more is another than the one that was tuned, in words; else empty."""
-    names = [name for name, value in answered.config.items() if tuned.config.get(name) != value]
-    return "".join(f", there with {name}={tuned.config[name]}, which promises less here" for name in names)
+def changed(tuned: Candidate, answered: Candidate, why: str) -> str:
+    """In what a configuration is another than the one that was tuned, in words, and why; empty where it is the same."""
+    names = (name for name, value in answered.config.items() if tuned.config[name] != value)
+    return "".join(f", there with {name}={tuned.config[name]}, which {why}" for name in names)

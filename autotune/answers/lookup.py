@@ -18,7 +18,7 @@ from typing import Any
 
 from autotune.answers.best import Answer, Best, sureness
 from autotune.answers.failed import Failed
-from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, varied, wished
+from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.answers.weighing import most_promising
 from autotune.core import settings
 from autotune.core.arguments import require_flags
@@ -279,7 +279,7 @@ class _Finder:
         templates = {template.name: template for template in self._families.templates}
         best, base = most_promising(known, templates, self.problem, self._spec, self._failed.never)
         entry, start = known[base]
-        changes = varied(base.candidate, best.known.candidate)
+        changes = changed(base.candidate, best.known.candidate, "promises less here")
         if entry is not None:
             answer: Answer = "nearest" if entry.gpu == self._spec.name else "architecture"
             found = self._answer(answer, entry, tuple(self._remarks(entry, changes)))
@@ -359,7 +359,8 @@ class _Finder:
     def _remarks(self, entry: Entry, changes: str) -> Iterator[str]:
         mine = entry.candidate
         if entry.problem != self.problem:
-            yield f"tuned for {entry.problem}{changed(self._tuned.get(mine, mine), mine)}{changes}"
+            mended = changed(self._tuned.get(mine, mine), mine, "cannot be here")
+            yield f"tuned for {entry.problem}{mended}{changes}"
         if entry.gpu != self._spec.name:
             yield f"tuned on {entry.gpu}, another GPU of the same architecture"
         if not self._families.is_current(entry.candidate):

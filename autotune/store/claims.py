@@ -16,7 +16,6 @@ from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement
 from autotune.core.outcome import DOUBTFUL
 from autotune.core.problem import Problem
-from autotune.core.whereabouts import gone
 from autotune.gpus.identity import DeviceIdentity
 from autotune.store.records import ClaimAnswer, Owner, StandingClaim
 from autotune.store.rows import candidate_row, device_row, problem_row, to_candidate
@@ -160,9 +159,7 @@ def _measured(session: Session, keys: dict[str, int | None], terms: Terms) -> in
 
 
 def _stale(row: Claim, asker: Owner, moment: float) -> bool:
-    if row.expires < moment:
-        return True
-    return row.place != "" and row.place == asker.place and gone(row.pid, row.started)
+    return row.expires < moment or _owner(row).is_gone(asker.place)
 
 
 def _owner(row: Claim) -> Owner:

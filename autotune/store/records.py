@@ -11,7 +11,7 @@ from typing import Any, Literal
 from autotune.core.candidate import Candidate
 from autotune.core.measurement import Measurement, TimingKind
 from autotune.core.problem import Problem
-from autotune.core.whereabouts import place, started
+from autotune.core.whereabouts import gone, place, started
 from autotune.core.words import clock
 
 Stage = Literal["trial", "final"]
@@ -134,6 +134,14 @@ class Owner:
         pid = os.getpid()
         return cls(uuid.uuid4().hex, socket.gethostname(), pid, place(), started(pid))
 
+    def is_at(self, here: str) -> bool:
+        """Whether it runs, or ran, at a `place` that is known: there it can be told whether it is gone."""
+        return self.place != "" and self.place == here
+
+    def is_gone(self, here: str) -> bool:
+        """Whether its process has ended, for all that can be told at a `place`."""
+        return self.is_at(here) and gone(self.pid, self.started)
+
 
 @dataclass(frozen=True)
 class Runner:
@@ -144,8 +152,8 @@ class Runner:
 
     @property
     def here(self) -> bool:
-        """Whether it runs, or ran, where this process does: then it can be told whether it is gone."""
-        return self.owner.place != "" and self.owner.place == place()
+        """Whether it runs, or ran, where this process does."""
+        return self.owner.is_at(place())
 
 
 @dataclass(frozen=True)

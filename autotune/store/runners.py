@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.core.whereabouts import gone
+from autotune.core.whereabouts import place
 from autotune.store.records import Owner, Runner
 
 _KEY = "runners"
@@ -41,11 +41,7 @@ def any_noted(budget: Mapping[str, Any]) -> bool:
 
 def standing(budget: Mapping[str, Any]) -> tuple[Runner, ...]:
     """Those that are not known to be gone."""
-    return tuple(runner for runner in _noted(budget) if not (runner.here and _gone(runner.owner)))
-
-
-def _gone(owner: Owner) -> bool:
-    return gone(owner.pid, owner.started)
+    return tuple(runner for runner in _noted(budget) if not runner.owner.is_gone(place()))
 
 
 def _noted(budget: Mapping[str, Any]) -> Iterator[Runner]:

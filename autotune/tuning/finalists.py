@@ -28,7 +28,7 @@ def finalists_of(ranked: Sequence[Entry], standing: Candidate | None, most_s: fl
     if most_s is None:
         return chosen, 0
     playing: list[Entry] = []
-    for entry in sorted(chosen, key=lambda entry: entry not in (ranked[0],) and entry.candidate != standing):
+    for entry in sorted(chosen, key=lambda entry: entry != ranked[0] and entry.candidate != standing):
         most_s -= _timed_s(entry)
         if most_s < 0.0:
             break

@@ -42,8 +42,9 @@ void Tracer::check_made(unsigned number, uintptr_t address, const void* pc) {
 void Tracer::mbarrier_arrived(unsigned number, uintptr_t address, const void* pc) {
   if (!full_) return;
   check_made(number, address, pc);
-  order_.arrive_at_mbarrier(number, index_of(running()));
-  note_overtaken(index_of(running()));
+  const uint32_t me = index_of(running());
+  order_.arrive_at_mbarrier(number, me);
+  note_overtaken(me);
 }
 
 void Tracer::mbarrier_left(unsigned number, uintptr_t address, const void* pc) {
@@ -57,8 +58,9 @@ void Tracer::phase_ended(unsigned number) {
 }
 
 void Tracer::fence_async() {
-  fenced_at_[index_of(running())] = ++fences_;
-  took(index_of(running()));
+  const uint32_t me = index_of(running());
+  fenced_at_[me] = ++fences_;
+  took(me);
 }
 
 namespace {
