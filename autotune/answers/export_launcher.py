@@ -174,14 +174,15 @@ class Launcher:
             raises_limit=isinstance(smem, Code) or int(smem) > _STATIC_SMEM,
             arguments=tuple(self._argument(a, t) for a, t in zip(step.args, types, strict=True)),
             condition=self._condition(step.when),
-            overlaps=step.overlaps is not None and self._known(step.overlaps, step.kernel),
+            overlaps=step.overlaps is not None
+            and self._known(step.overlaps, f"{step.kernel} overlaps the launch before it"),
         )
 
-    def _known(self, expression: Expression, kernel: str) -> bool:
+    def _known(self, expression: Expression, what: str) -> bool:
         """A condition that no size decides that the launcher gets."""
         holds = self._cpp(expression)
         if isinstance(holds, Code):
-            raise NotInCpp(f"whether {kernel} overlaps the launch before it depends on a size")
+            raise NotInCpp(f"whether {what} depends on a size")
         return bool(holds)
 
     def _parameter_types(self, step: LaunchSpec) -> list[str]:
@@ -254,7 +255,9 @@ class Launcher:
         extents, apart = (tuple(values) for values in zip(*dimensions, strict=True))
         box = [text(self._cpp(size)) for size in spec.box]
         swizzle = int(text(self._cpp(spec.swizzle)))
-        return MapCode(spec.name, spec.tensor, dtype, extents, apart, (*box, *["1"] * (len(axes) - len(box))), swizzle)
+        filled = (*box, *["1"] * (len(axes) - len(box)))
+        anywhere = spec.anywhere is not None and self._known(spec.anywhere, f"rows of {spec.tensor} begin anywhere")
+        return MapCode(spec.name, spec.tensor, dtype, extents, apart, filled, swizzle, anywhere)
 
     def _dimension(self, axis: MapAxis, extent: str, stride: str) -> tuple[str, str]:
         """A map's dimension: its extent and its stride."""

@@ -20,6 +20,7 @@ class MapCode:
     strides: tuple[str, ...]
     box: tuple[str, ...]
     swizzle: int
+    anywhere: bool = False
 
     @property
     def kind(self) -> str:

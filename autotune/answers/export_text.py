@@ -3,7 +3,7 @@
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jinja2
@@ -190,11 +190,7 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem, function: str) 
         role = "changed in place" if spec.name in changed else spec.role
         lines.append(f"    {spec.name:<{width}}  {role}, {kind} {_tuple(spec.shape)}, {place}")
     if launcher.maps:
-        mapped = sorted({made.data for made in launcher.maps.values()} & {p.spec.name for p in launcher.parameters})
-        lines += [
-            f"TMA copies {', '.join(mapped)}: they start at multiples of 16 bytes, the last axis has stride 1, the"
-        ]
-        lines += ["others have strides of multiples of 16 bytes. Anything else returns cudaErrorInvalidValue."]
+        lines += _mapped(launcher)
     if launcher.sizes:
         helps = {field.name: field.help for field in op.fields}
         lines += ["The shape, which may be another than the one above:"]
@@ -207,6 +203,20 @@ def _documentation(launcher: Launcher, op: Op, problem: Problem, function: str) 
     texts = [f"{name}={cpp_literal(value)}" for name, value in fixed.items() if name not in arguments]
     lines.append(f"Fixed in the kernels: {', '.join(texts)}.")
     return lines
+
+
+def _mapped(launcher: Launcher) -> Iterator[str]:
+    """What TMA wants of the tensors that it copies."""
+    tensors = {p.spec.name for p in launcher.parameters}
+    for anywhere in (False, True):
+        mapped = sorted({made.data for made in launcher.maps.values() if made.anywhere is anywhere} & tensors)
+        names = ", ".join(mapped)
+        if mapped and not anywhere:
+            yield f"TMA copies {names}: they start at multiples of 16 bytes, the last axis has stride 1, the"
+            yield "others have strides of multiples of 16 bytes. Anything else returns cudaErrorInvalidValue."
+        elif mapped:
+            yield f"TMA copies {names}: the last axis has stride 1, the one before it a stride of a multiple of 16"
+            yield "bytes. Anything else returns cudaErrorInvalidValue."
 
 
 def _tuple(values: tuple[int, ...]) -> str:

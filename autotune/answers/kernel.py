@@ -7,6 +7,7 @@ stream. Arrays in the host's memory (NumPy's, PyTorch's) are copied to the devic
 import sys
 import threading
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from autotune.compilers.cache import BuildCache
 from autotune.compilers.recalled import built_cubin
 from autotune.core.arguments import require_whole
 from autotune.core.dtypes import numpy_dtype
-from autotune.core.errors import DeviceMissing, FaultFound, UsageError
+from autotune.core.errors import DeviceMissing, FaultFound, LaunchError, NoFeasibleConfiguration, UsageError
 from autotune.core.measurement import Verification
 from autotune.core.plan import LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
@@ -43,6 +44,7 @@ from autotune.ops.op import Op
 from autotune.ops.registry import get_op
 
 _MOST_CALLS = 4096  # shapes and strides that are remembered
+_Placed = Mapping[str, DeviceArray]
 
 
 @dataclass(frozen=True)
@@ -257,10 +259,27 @@ class Kernel:
         missing = missing_outputs([*arrays], self.outputs)
         made = make_outputs(next(iter(arrays.values())), fit.tensors, missing) if missing else {}
         placed = {**described, **{name: describe(array, gpu or 0, 0) for name, array in made.items()}}
-        plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
-        prepared = Prepared(self._driver, gpu or 0, self._binary(gpu or 0, fit.best), plan, (*arrays, *missing))
+        prepared = self._prepared(fit, scalars, placed, (*arrays, *missing), gpu or 0)
         device = getattr(next(iter(arrays.values())), "device", None)
         return Call(self._driver, gpu or 0, prepared, fit.tensors, self.outputs, missing, looks, device)
+
+    def _prepared(
+        self, fit: Fit, scalars: Mapping[str, float], placed: _Placed, names: tuple[str, ...], gpu: int
+    ) -> Prepared:
+        """For arrays that TMA does not take as they lie, the kernel of the layout that asks the least of them."""
+        assert self._driver is not None
+        try:
+            plan = bind(self._plan(fit.best, scalars), fit.tensors, placed)
+            return Prepared(self._driver, gpu, self._binary(gpu, fit.best), plan, names)
+        except LaunchError as error:
+            problem = self._op.laid_out_otherwise(fit.best.problem)
+            if problem is None:
+                raise
+            with suppress(NoFeasibleConfiguration):
+                other = Fit(self._find(problem), {tensor.name: tensor for tensor in self._op.tensors(problem)})
+                if other.best.candidate != fit.best.candidate:
+                    return self._prepared(other, scalars, placed, names, gpu)
+            raise error
 
     def _binary(self, gpu: int, found: Best) -> Binary:
         """The kernels, loaded on a GPU: for every shape with the same source they are the same."""

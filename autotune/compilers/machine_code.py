@@ -126,6 +126,7 @@ def _argument(arg: Arg, buffers: dict[str, str]) -> str:
         return f"{arg.ctype} {arg.value!r}"
     if isinstance(arg, TensorMapArg):
         place = buffers.get(arg.storage, arg.storage)
-        return f"map {place} {arg.dtype} {arg.offset} {arg.extents} {arg.strides} {arg.box} {arg.swizzle}"
+        more = " anywhere" * arg.anywhere
+        return f"map {place} {arg.dtype} {arg.offset} {arg.extents} {arg.strides} {arg.box} {arg.swizzle}{more}"
     strides = arg.strides if isinstance(arg, ViewArg) else ()
     return f"{buffers.get(arg.storage, arg.storage)} {arg.dtype} {arg.offset} {strides}"

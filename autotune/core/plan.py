@@ -5,8 +5,8 @@ A plan is plain data. Devices allocate the buffers, then run the steps; exports 
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotune.core.arithmetic import FULL
@@ -92,6 +92,11 @@ class TensorMapArg:
     Dimensions begin with the contiguous one; `extents`, `strides`, `box` and `offset` are in elements; `swizzle` is
     128, 64 or 32 bytes, 0: none. `axes` tells for each dimension the tensor's axis, and of how many of that axis'
     strides its own consists.
+
+    `anywhere`: rows, along the first dimension, may begin at any element; only those of the second dimension are
+    multiples of 16 bytes apart. A kernel gets a map for each element of 16 bytes that a row may begin at, `TensorMaps`.
+    Its dimensions are these two, the first as much longer, and in place of all others steps of 16 bytes, 2^20 of them,
+    and so many steps at once.
     """
 
     name: str
@@ -104,6 +109,29 @@ class TensorMapArg:
     swizzle: int
     role: Role
     axes: tuple[tuple[int, int], ...] = ()
+    anywhere: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Of the map, or of all maps."""
+        return TENSOR_MAP_BYTES * (_TMA_UNIT // DTYPES[self.dtype].size if self.anywhere else 1)
+
+    def encoded(self, address: int, encode: "MapEncoder") -> bytes:
+        """The map, or the maps, for a tensor whose first element is at `address`."""
+        if not self.anywhere:
+            return encode(self, address)
+        return b"".join(encode(each, address - address % _TMA_UNIT) for each in self._each(address))
+
+    def _each(self, address: int) -> Iterator["TensorMapArg"]:
+        size = DTYPES[self.dtype].size
+        unit, steps = _TMA_UNIT // size, zip(self.extents[2:], self.strides[2:], strict=True)
+        last = address % _TMA_UNIT // size + sum((n - 1) * stride for n, stride in steps)
+        (columns, rows), apart = self.extents[:2], self.strides[1]
+        one = self.strides[0] if columns > 1 else 1
+        for first in range(unit):
+            extents = (first + columns, rows, _TMA_STEPS, last // unit // _TMA_STEPS + 1)
+            strides = (one, apart, unit, unit * _TMA_STEPS)
+            yield replace(self, extents=extents, strides=strides, box=(*self.box[:2], 1, 1), axes=(), anywhere=False)
 
     @property
     def stride_bytes(self) -> tuple[int, ...]:
@@ -113,6 +141,14 @@ class TensorMapArg:
 
     def complaint(self, address: int) -> str | None:
         """What TMA would not take, for a tensor whose first element is at `address`."""
+        if not self.anywhere:
+            return self._complaint(address)
+        if address % DTYPES[self.dtype].size or min(self.strides) < 0:
+            return f"it must begin at an element, with strides from 0 on, got {address:#x} and {self.strides}"
+        *_, longest = self._each(address)
+        return longest.complaint(address - address % _TMA_UNIT)
+
+    def _complaint(self, address: int) -> str | None:
         size, row = DTYPES[self.dtype].size, self.box[0] * DTYPES[self.dtype].size
         if self.strides[0] != 1 and self.extents[0] > 1:
             return f"its rows must be contiguous, but neighbouring elements are {self.strides[0]} apart"
@@ -137,7 +173,7 @@ TMA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 TENSOR_MAP_BYTES = 128
 
-_TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX = 16, 1 << 40, 1 << 32, 256
+_TMA_UNIT, _TMA_REACH, _TMA_EXTENT, _TMA_BOX, _TMA_STEPS = 16, 1 << 40, 1 << 32, 256, 1 << 20
 
 Arg = PointerArg | ViewArg | ScalarArg | TensorMapArg
 MapEncoder = Callable[[TensorMapArg, int], bytes]
@@ -258,7 +294,7 @@ def _extent(arg: Arg) -> tuple[int, int]:
         size = struct.calcsize("<" + _SCALAR_FORMAT[arg.ctype])
         return size, size
     if isinstance(arg, TensorMapArg):
-        return TENSOR_MAP_BYTES, 64
+        return arg.nbytes, 64
     return 8 + 8 * (len(arg.strides) if isinstance(arg, ViewArg) else 0), 8
 
 
@@ -269,6 +305,6 @@ def _packed(arg: Arg, addresses: Mapping[str, int], encode: MapEncoder) -> bytes
     if isinstance(arg, TensorMapArg):
         if (complaint := arg.complaint(address)) is not None:
             raise LaunchError(f"{arg.name}: TMA cannot copy this tensor: {complaint}")
-        return encode(arg, address)
+        return arg.encoded(address, encode)
     strides = arg.strides if isinstance(arg, ViewArg) else ()
     return struct.pack(f"<Q{len(strides)}q", address, *strides)

@@ -105,7 +105,7 @@ class _Map:
             if len(self.known) >= _MOST_MAPS:
                 self.known.clear()
             with driver.current(index):  # the driver makes none in a thread that has not used CUDA
-                made = self.known[address] = driver.encode(self.arg, address)
+                made = self.known[address] = self.arg.encoded(address, driver.encode)
         return made
 
 
@@ -240,9 +240,8 @@ class _Frame:
         for held in self._maps:
             address = addresses[held.which] + held.offset
             if address != held.address:
-                self._bytes[held.place : held.place + TENSOR_MAP_BYTES] = held.content(
-                    self._driver, self._index, address
-                )
+                content = held.content(self._driver, self._index, address)
+                self._bytes[held.place : held.place + len(content)] = content
                 held.address = address
         if stream != self._stream:
             self._stream = stream

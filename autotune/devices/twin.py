@@ -118,6 +118,8 @@ def _apart(members: tuple[TensorSpec, ...], number: int, forbidden: str, far: st
     moved = {levels[0]: levels[0] * (2 if forbidden == "columns" else 1)}
     for inner, outer in pairwise(levels):
         moved[outer] = math.ceil(outer / inner) * moved[inner] + unit
+        if outer % gap == 0:  # as TMA wants it of rows
+            moved[outer] += -moved[outer] % gap
     if far:
         moved = _far_apart(members, levels, unit, columns=far == "columns")
     start = 1 if forbidden == "start" else 0

@@ -12,6 +12,7 @@ Kind = Literal[
     "a pointer",
     "a View",
     "a TensorMap",
+    "TensorMaps",
     "a TensorMap without __grid_constant__",
     "int",
     "long long",
@@ -117,8 +118,9 @@ def _kind(parameter: str) -> Kind:
         return "unknown" if "*" in plain.rpartition(">")[2] else "a View"
     if "*" in plain or "[" in plain:
         return "a pointer"
-    if re.match(r"(?:\w+::)*TensorMap\b", plain):  # TMA reads the parameter itself, not a copy of it
-        return "a TensorMap" if "__grid_constant__" in parameter else "a TensorMap without __grid_constant__"
+    if (maps := re.match(r"(?:\w+::)*TensorMap(s?)\b", plain)) is not None:  # TMA reads the parameter, not a copy of it
+        mapped: Kind = "TensorMaps" if maps[1] else "a TensorMap"
+        return mapped if "__grid_constant__" in parameter else "a TensorMap without __grid_constant__"
     words = plain.split()
     if len(words) > 1 and words[-1] not in _WORDS:
         words.pop()  # the parameter's name

@@ -74,7 +74,8 @@ class TensorMapSpec:
     """A tensor map that kernels take under this name: a tensor or workspace, and the box that a copy of TMA moves.
 
     `axes`: the map's dimensions, the contiguous one first; None: the tensor's axes from the last to the first. `box`
-    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none.
+    follows that order, 1 where it ends. `swizzle` is in bytes; 0: none. Where `anywhere` holds, kernels take maps of
+    rows that begin at any element.
     """
 
     name: str
@@ -82,6 +83,7 @@ class TensorMapSpec:
     axes: tuple[MapAxis, ...] | None
     box: tuple[Expression, ...]
     swizzle: Expression
+    anywhere: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -301,14 +303,15 @@ class _Reader:
         return Workspace(identifier(name, "workspace"), shape, dtype_of(item, name), optional(item.get("when")))
 
     def _tensor_map(self, name: str, item: Any) -> TensorMapSpec:
-        only(item, {"tensor", "axes", "box", "swizzle"}, f"tensor_maps.{name}")
+        only(item, {"tensor", "axes", "box", "swizzle", "anywhere"}, f"tensor_maps.{name}")
         tensor, axes = identifier(item.get("tensor"), f"tensor map {name}: tensor"), item.get("axes")
         if axes is not None and not isinstance(axes, list):
             raise TemplateError(f"tensor map {name}: axes must be a list, got {axes!r}")
         order = None if axes is None else tuple(_map_axis(name, axis) for axis in axes)
         box = tuple(map(expression, items_of(item, "box", f"tensor map {name}")))
         swizzle = expression(item.get("swizzle", 0))
-        return TensorMapSpec(identifier(name, "tensor map"), tensor, order, box, swizzle)
+        anywhere = optional(item.get("anywhere"))
+        return TensorMapSpec(identifier(name, "tensor map"), tensor, order, box, swizzle, anywhere)
 
     def _steps(self) -> tuple[LaunchSpec | ZeroSpec, ...]:
         steps = tuple(self._step(item) for item in self._list("launch"))

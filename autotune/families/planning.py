@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import ExpressionError, TemplateError
 from autotune.core.plan import (
     TMA_SWIZZLES,
@@ -193,6 +194,9 @@ class _Arguments:
             wrong = f"swizzle={swizzle} is none of {', '.join(map(str, TMA_SWIZZLES))}"
         elif any(found not in ([""], ["%", "//"]) for found in parts) or any(part.axis >= len(shape) for part in axes):
             wrong = f"its axes are not those of {spec.tensor}, of shape {shape}, each once"
+        anywhere = spec.anywhere is not None and bool(spec.anywhere(self._namespace))
+        if anywhere and (len(axes) < 3 or len(box) > 2 or any(axis.part for axis in axes) or DTYPES[dtype].size != 2):
+            wrong = "rows that begin anywhere are of 16-bit elements, boxes of two of three or more whole axes"
         if wrong:
             raise TemplateError(f"tensor map {spec.name}: {wrong}")
         dimensions = [self._dimension(spec.name, axis, shape) for axis in axes]
@@ -200,7 +204,9 @@ class _Arguments:
         apart = tuple(strides[axis] * step for axis, step, _ in dimensions)
         filled = (*box, *[1] * (len(axes) - len(box)))
         placed = tuple((axis, step) for axis, step, _ in dimensions)
-        return TensorMapArg(spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, placed)
+        return TensorMapArg(
+            spec.tensor, buffer, offset, dtype, extents, apart, filled, swizzle, role, placed, anywhere
+        )  # fmt: skip
 
     def _dimension(self, name: str, axis: MapAxis, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """The tensor's axis, of how many of its strides the dimension's consists, the dimension's extent."""

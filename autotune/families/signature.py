@@ -68,7 +68,7 @@ def _given(arg: Arg) -> Kind:
     if isinstance(arg, PointerArg):
         return "a pointer"
     if isinstance(arg, TensorMapArg):
-        return "a TensorMap"
+        return "TensorMaps" if arg.anywhere else "a TensorMap"
     return "a View" if isinstance(arg, ViewArg) else arg.ctype
 
 

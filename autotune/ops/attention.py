@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
-from autotune.core.dtypes import OPERAND_DTYPES
+from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.values import Config
@@ -92,18 +92,33 @@ class Attention(Op):
         """In fp32, all there are."""
         return tuple(ARITHMETICS) if problem.dtype == "fp32" else (FULL,)
 
+    def laid_out_otherwise(self, problem: Problem) -> Problem | None:
+        """Rows right behind one another: families that want them at multiples of 16 bytes take no odd HS then."""
+        return problem.replace(layout="bhtd") if problem["layout"] != "bhtd" else None
+
     def low_precision(self, problem: Problem, inputs: Arrays) -> Arrays:
         """float32 accumulation, what is summed over rounded to the dtype."""
         return self.approximate(problem, inputs, FULL)
 
     def emulated(self, problem: Problem) -> Problem:
         """Fewer batches and heads, whole sequences; two key heads and grouped queries as long as that is bearable."""
-        shares = [self._share(problem, *share) for share in _SHARES]
+        shares = [self._share(problem, *share) for share in self._shares(problem)]
         cheap = (share for share in shares if self.flops(share) <= _EMULATED_FLOPS and self._tells(problem, share))
         bearable = (share for share in reversed(shares) if self._tells(problem, share))
         least = (next(bearable), *shares[-2:])
         patient = (share for share in least if self.flops(share) <= _PATIENCE * _EMULATED_FLOPS)
         return next(cheap, None) or next(patient, shares[-1])
+
+    def _shares(self, problem: Problem) -> tuple[tuple[int, int, int], ...]:
+        """Those that are tried, without heads that shift rows where all of the problem's begin alike.
+
+        With some numbers of heads, 16-bit rows of an odd HS are multiples of 16 bytes apart, and kernels may want it.
+        """
+        alike = 8 // math.gcd(8, *(problem.integer(name) for name in ("HS", "HS_v")))  # heads
+        apart = problem["layout"] == "bhtd" or DTYPES[problem.dtype].size != 2 or problem.integer("NH_kv") % alike
+        if alike == 1 or apart:
+            return _SHARES
+        return tuple((b, alike, g) for b, g in ((2, 3), (2, 2), (1, 2), (1, 1)))
 
     def _share(self, problem: Problem, b: int, kv: int, g: int) -> Problem:
         group = problem.integer("NH") // problem.integer("NH_kv")

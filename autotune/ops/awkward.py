@@ -39,6 +39,11 @@ def _attention() -> Iterator[Fields]:
         heads = {"B": 1, "NH": 2, "NH_kv": 1 + i % 2}
         kind = {"dtype": OPERAND_DTYPES[i % 3], "layout": layouts[i % 3], "HS": HS, "HS_v": HS_v}
         yield {**heads, **kind, "T": 65, "T_kv": 65 if i % 3 == 2 else 113, "causal": i % 2 == 0}
+    for HS, HS_v, dtype in (
+        (75, 75, "fp16"),
+        (33, 50, "bf16"),
+    ):  # rows that begin anywhere, but multiples of 16 bytes apart
+        yield {**_EIGHT_HEADS[0], "HS": HS, "HS_v": HS_v, "dtype": dtype, "layout": "bthd", "T": 65, "T_kv": 113}
 
 
 def _products() -> Iterator[Fields]:
@@ -111,7 +116,11 @@ def second_problems(op: Op, problem: Problem, longer: Mapping[str, int] = _NO_LE
     if op.name in ("forward", "backward"):
         rows = (
             {**lengths, **heads}
-            for heads_of, lengths_of in ((_SECOND_HEADS, _SECOND_LENGTHS), (_GROUPED_HEADS, _SHORT_LENGTHS))
+            for heads_of, lengths_of in (
+                (_SECOND_HEADS, _SECOND_LENGTHS),
+                (_GROUPED_HEADS, _SHORT_LENGTHS),
+                (_EIGHT_HEADS, _SECOND_LENGTHS),
+            )
             for heads in heads_of
             for lengths in lengths_of
         )
@@ -162,6 +171,7 @@ _SECOND_HEADS = (
     {"B": 2, "NH": 6, "NH_kv": 2}, {"B": 9, "NH": 6, "NH_kv": 2}, {"B": 33, "NH": 2, "NH_kv": 1},
     {"B": 2, "NH": 3, "NH_kv": 3},
 )  # fmt: skip
+_EIGHT_HEADS = ({"B": 2, "NH": 16, "NH_kv": 8},)  # rows of any HS are then whole multiples of 16 bytes apart
 _GROUPED_HEADS = (  # two full groups of 8 key heads, and of 32, for kernels whose blocks take heads in groups
     {"B": 8, "NH": 6, "NH_kv": 2}, {"B": 64, "NH": 2, "NH_kv": 1},
 )  # fmt: skip

@@ -249,6 +249,10 @@ class Op(ABC):
         """Compulsory bytes: each input read once, each output written once."""
         return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
 
+    def laid_out_otherwise(self, problem: Problem) -> Problem | None:  # noqa: ARG002
+        """The problem of arrays of the same shapes that lie as few kernels take them; None where `problem` is it."""
+        return None
+
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""
         return problem

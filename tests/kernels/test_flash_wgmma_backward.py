@@ -149,5 +149,5 @@ def test_supports() -> None:
             assert FAMILY.why_unsupported(problem, SPEC) is None
             assert Space(FAMILY, problem, SPEC).size >= 30
     assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp32"), SPEC) is not None
-    assert FAMILY.why_unsupported(BACKWARD.problem(HS=36, dtype="fp16"), SPEC) is not None
+    assert FAMILY.why_unsupported(BACKWARD.problem(HS=264, dtype="fp16"), SPEC) is not None
     assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp16"), gpu("a100")) is not None

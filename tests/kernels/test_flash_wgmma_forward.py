@@ -95,7 +95,7 @@ def test_supports() -> None:
             assert FAMILY.why_unsupported(problem, SPEC) is None
             assert Space(FAMILY, problem, SPEC).size >= 30
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp32"), SPEC) is not None
-    assert FAMILY.why_unsupported(FORWARD.problem(HS=36, dtype="fp16"), SPEC) is not None
+    assert FAMILY.why_unsupported(FORWARD.problem(HS=264, dtype="fp16"), SPEC) is not None
     assert FAMILY.why_unsupported(FORWARD.problem(dtype="fp16"), gpu("a100")) is not None
 
 

@@ -56,7 +56,7 @@ def test_they_answer_where_the_user_has_none(tmp_path: Path) -> None:
         best("forward", device="h200", db=tmp_path / "none.db", HS=4096)
 
 
-@pytest.mark.parametrize("HS", [24, 72, 80, 160, 200])
+@pytest.mark.parametrize("HS", [24, 33, 72, 75, 80, 127, 160, 200, 255])
 @pytest.mark.parametrize("op", ["forward", "backward"])
 def test_head_sizes_that_nobody_tuned_are_answered_by_tensor_cores(op: str, HS: int, tmp_path: Path) -> None:
     """By a start for the width of the tiles that they have, or a family's default for it."""

@@ -28,6 +28,10 @@ Region box_of(const void* map, const int* at, int rank, const char* what) {
   if (box.map.mark != TensorMapContent::expected_mark) fail_here("%s: this is no tensor map", what);
   if (box.map.rank != rank) fail_here("%s: %d coordinates for a tensor map of %u dimensions", what, rank, box.map.rank);
   box.bytes = element_bytes(box.map);
+  const long long first = static_cast<long long>(at[0]) * element_bytes(box.map);  // in bytes
+  if (first % 16)
+    fail_here("%s: coordinate 0 is %d, %lld bytes; an H200 ends with an illegal instruction at no multiple of 16", what,
+              at[0], first);
   for (int i = 0; i < rank; ++i) {
     box.at[i] = at[i];
     box.bytes *= box.map.box[i];

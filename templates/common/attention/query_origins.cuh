@@ -17,11 +17,15 @@ __device__ __forceinline__ long long write_origin(const View<const T, 4>& out, c
     const RowPlace place = row_of_thread<THREADS, LANES>(NH, rows);
     const bool exists = place.t < scores.T;
     const float log_sum = exists ? log_sums[place.number(NH, scores.T)] : minus_infinity();
-    const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
     float delta = 0.0f;
-    if (exists)
-        delta = vectors ? dot_of_lane<HS, 8, LANES>(out, dout, place, true)
-                        : dot_of_lane<HS, 8, LANES>(out, dout, place, false);
+    if constexpr (HS % 8 == 0) {
+        const bool vectors = allows_vectors<8>(out) && allows_vectors<8>(dout);
+        if (exists)
+            delta = vectors ? dot_of_lane<HS, 8, LANES>(out, dout, place, true)
+                            : dot_of_lane<HS, 8, LANES>(out, dout, place, false);
+    } else if (exists) {
+        delta = dot_of_lane<HS, 1, LANES>(out, dout, place, false);  // neighbouring lanes read neighbouring elements
+    }
     delta = reduce_lanes<Sum, 1, LANES>(delta);
     if (place.t >= rows) return -1;
     const long long number = place.number(NH, rows);

@@ -3,6 +3,7 @@
 
 #include "common/attention/exact.cuh"
 #include "common/tile/rows.cuh"
+#include "common/tile/rows_anywhere.cuh"
 #include "common/types.cuh"
 #include "common/warp/fragments.cuh"
 
@@ -28,6 +29,11 @@ __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T
     const int own_col = col + lane % 4 * 8;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+        if constexpr (HS % 8 != 0) {
+            const RowPlace own = {first.b, first.h, first.t + 8 * half + lane / 4};
+            write_pairs<HS>(pairs[half], row_of(dq, own), dq.stride[3], col, own.t < exact.scores.T);
+            continue;
+        }
         transpose_quad(pairs[half]);
         const RowPlace own = {first.b, first.h, first.t + 8 * half + lane / 4};
         if (own.t >= exact.scores.T || own_col >= HS) continue;

@@ -1,0 +1,152 @@
+// Rows of 16-bit elements that begin at any element, as those of heads of an odd size: to tiles of slabs by TMA, and from
+// such tiles by ordinary stores, which leave neighbouring rows alone. Boxes of TMA begin at multiples of 16 bytes, so a tile
+// has its rows some columns on, the matrix's shift: before them lies what comes before in memory, behind them are zeros. So
+// tiles are MOST_SHIFT columns wider. A sum of products along the columns is right where both tiles have one shift and one of
+// them zeros before its rows, `shift_rows`; sums along the rows come out shifted.
+#pragma once
+
+#include "common/ptx/opaque.cuh"
+#include "common/ptx/shared_elements.cuh"
+#include "common/ptx/shared_vectors.cuh"
+#include "common/ptx/tensor_copy.cuh"
+#include "common/ptx/tensor_maps.cuh"
+#include "common/tile/slab_tile.cuh"
+#include "common/view.cuh"
+
+constexpr int MOST_SHIFT = 7;  // elements: eight are 16 bytes
+
+/// Where a matrix begins: `shift` elements behind `step` + 2^20 * `leap` times 16 bytes, from the multiple of 16 bytes on at or
+/// before the tensor's first element.
+struct MatrixStart {
+    int shift;
+    int step;
+    int leap;
+};
+
+template <class T>
+__device__ __forceinline__ MatrixStart matrix_start(const View<T, 4>& tensor, int b, int h)
+{
+    static_assert(sizeof(T) == 2, "eight elements are 16 bytes");
+    const long long before = reinterpret_cast<uintptr_t>(tensor.data) % 16 / 2;
+    const long long elements = before + opaque(b) * tensor.stride[0] + opaque(h) * tensor.stride[1];  // not kept meanwhile
+    return {static_cast<int>(elements & 7), static_cast<int>(elements >> 3 & 0xfffff), static_cast<int>(elements >> 23)};
+}
+
+/// Starts to load a tile, from row `row` of a matrix on.
+template <class Tile>
+__device__ __forceinline__ void load_slabs(SharedAddress tile, const TensorMaps& maps, SharedAddress full,
+                                           const MatrixStart& start, int row)
+{
+#pragma unroll
+    for (int slab = 0; slab < Tile::SLABS; ++slab)
+        tensor_load(tile + slab * Tile::SLAB_BYTES, maps.at[start.shift], full,
+                    {slab * Tile::SLAB, row, start.step, start.leap});
+}
+
+/// A warp gives 16 rows of HS elements of a tile of COLS columns, from row `row` on, which begin `from` columns on, the shift
+/// `to`, and zeros around them.
+template <class Tile, int COLS, int HS>
+__device__ __forceinline__ void shift_rows(SharedAddress tile, int row, int from, int to)
+{
+    constexpr int CHUNKS = COLS / 8, PASSES = CHUNKS / 2;  // 16 * CHUNKS by 32 lanes
+    const int lane = threadIdx.x % 32, own = row + lane % 16;
+    if (from == to) {  // zeros before them are all that is missing
+        const SharedAddress first = tile + Tile::offset(own, 0);
+        if (lane < 16 && to > 0) {
+            uint32_t words[4];
+            load_shared(words, first);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                words[i] &= (2 * i < to ? 0u : 0xffffu) | (2 * i + 1 < to ? 0u : 0xffff0000u);
+            store_shared(first, words);
+        }
+        return;
+    }
+    uint32_t words[PASSES][4];
+#pragma unroll
+    for (int pass = 0; pass < PASSES; ++pass) {
+        const int col = (pass * 2 + lane / 16) * 8;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            uint32_t halves[2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int element = col + 2 * i + half - to;
+                halves[half] = 0 <= element && element < HS ? load_shared_element(tile + Tile::offset(own, element + from)) : 0;
+            }
+            words[pass][i] = halves[0] | halves[1] << 16;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int pass = 0; pass < PASSES; ++pass)
+        store_shared(tile + Tile::offset(own, (pass * 2 + lane / 16) * 8), words[pass]);
+}
+
+/// A warp writes 16 rows of a tile, from row `row` on, HS columns from column `shift` on of the first `count` of them, to a
+/// matrix. `to`: where the first one goes. By words where they lie in one row, so that lanes write neighbouring words.
+template <class Tile, int HS, class T>
+__device__ __forceinline__ void write_rows(SharedAddress tile, int row, int shift, T* to, long long row_stride,
+                                           long long col_stride, int count)
+{
+    constexpr int WORDS = HS / 2 + 1;  // that hold elements of a row, wherever it begins
+    constexpr int PASSES = (16 * WORDS + 31) / 32, AT_ONCE = 4;
+    const int lane = opaque_thread() % 32;  // computed here: registers are dear where the caller's loop is
+#pragma unroll 1
+    for (int pass = 0; pass < PASSES; pass += AT_ONCE) {
+        uint16_t low[AT_ONCE], high[AT_ONCE];
+        const auto visit = [&](const auto& place) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; ++i) {
+                const int number = (pass + i) * 32 + lane;
+                const int own = number / WORDS;
+                T* const first = to + own * row_stride;
+                const int col = number % WORDS * 2 - (col_stride == 1 && reinterpret_cast<uintptr_t>(first) % 4 != 0);
+                if (own < min(count, 16)) place(i, own, first, col);
+            }
+        };
+        visit([&](int i, int own, T*, int col) {
+            if (col >= 0 && col < HS) low[i] = load_shared_element(tile + Tile::offset(row + own, col + shift));
+            if (col + 1 < HS) high[i] = load_shared_element(tile + Tile::offset(row + own, col + shift + 1));
+        });
+        visit([&](int i, int, T* first, int col) {
+            uint16_t* const both = reinterpret_cast<uint16_t*>(first) + col * col_stride;
+            if (col_stride == 1 && col >= 0 && col + 1 < HS) {
+                *reinterpret_cast<uint32_t*>(both) = low[i] | static_cast<uint32_t>(high[i]) << 16;
+            } else {
+                if (col >= 0 && col < HS) both[0] = low[i];
+                if (col + 1 < HS) both[col_stride] = high[i];
+            }
+        });
+    }
+}
+
+/// Four lanes write 32 columns of one row of HS, from column `col` on, if it `exists`: of each 8 columns a lane has the pair
+/// that the matrix products leave it. By words where they begin at any element: a lane then has half of one from the lane
+/// before it.
+template <int HS, class T>
+__device__ __forceinline__ void write_pairs(const uint32_t (&pairs)[4], T* to, long long col_stride, int col, bool exists)
+{
+    const int lane = threadIdx.x % 32;
+    const bool contiguous = col_stride == 1;
+    const bool shifted = contiguous && reinterpret_cast<uintptr_t>(to) % 4 != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t given = lane % 4 < 3 ? pairs[i] : i > 0 ? pairs[i - 1] : 0;
+        const uint32_t before = __shfl_sync(0xffffffff, given, lane % 4 > 0 ? lane - 1 : lane + 3);
+        const int own = col + 8 * i + lane % 4 * 2;  // of the pair
+        const bool is_first = i == 0 && lane % 4 == 0, is_last = i == 3 && lane % 4 == 3;
+        if (!exists || own >= HS) continue;
+        uint16_t* const pair = reinterpret_cast<uint16_t*>(to) + own * col_stride;
+        if (contiguous && !shifted && own + 1 < HS) {
+            *reinterpret_cast<uint32_t*>(pair) = pairs[i];
+        } else if (shifted && !is_first) {
+            *reinterpret_cast<uint32_t*>(pair - 1) = before >> 16 | pairs[i] << 16;
+            if (own + 1 < HS && (is_last || own + 2 >= HS)) pair[1] = static_cast<uint16_t>(pairs[i] >> 16);
+        } else {
+            pair[0] = static_cast<uint16_t>(pairs[i]);
+            const bool in_next = shifted && !is_last && own + 2 < HS;  // in the word of the lane behind
+            if (own + 1 < HS && !in_next) pair[col_stride] = static_cast<uint16_t>(pairs[i] >> 16);
+        }
+    }
+}
