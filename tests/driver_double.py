@@ -58,6 +58,7 @@ class EmulatedBinary:
 
 
 NO_CONTEXT = 201
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CUlaunchAttributeID
 
 
 class EmulatedDriver:
@@ -82,7 +83,9 @@ class EmulatedDriver:
             return NO_CONTEXT
         raw = ctypes.string_at(config.value, 56)
         x, y, z, bx, by, bz, smem, stream, attributes, count = struct.unpack("<7I4xQQI4x", raw)
-        assert (attributes, count) == (0, 0)
+        assert count == (attributes != 0)
+        if count:  # the emulator runs kernels one after another, as one that overlaps the kernel before it allows
+            assert struct.unpack("<I4xI", ctypes.string_at(attributes, 12)) == (_PROGRAMMATIC_STREAM_SERIALIZATION, 1)
         first, buffer, second, size, last = struct.unpack("<5Q", ctypes.string_at(extra.value, 40))
         assert (first, second, last) == (1, 2, 0)
         arguments = ctypes.string_at(buffer, struct.unpack("<Q", ctypes.string_at(size, 8))[0])

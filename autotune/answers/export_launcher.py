@@ -5,7 +5,7 @@ arguments, and every size of the launches becomes C++ over them. Where a size ha
 were rendered for the lengths themselves, those fields are fixed too.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,7 +106,7 @@ class Launcher:
         self._template, self._op, self._problem, self._source, self._spec = template, op, problem, source, spec
         known = [field for field in op.fields if not field.implied or field.name in template.text]
         integers = [field.name for field in known if field.kind == "int"]
-        rendered = self._rendered_names()
+        rendered = self._rendered_names(integers)
         self.sizes = tuple(name for name in integers if name not in rendered)
         try:
             self._translate()
@@ -115,20 +115,26 @@ class Launcher:
             self._translate()
         self.fixed = {name: problem.integer(name) for name in integers if name not in self.sizes}
 
-    def _rendered_names(self) -> set[str]:
-        """Names the body was rendered with, those behind derived ones included."""
+    def _rendered_names(self, integers: Sequence[str]) -> set[str]:
+        """Names the body was rendered with, those behind derived ones included where sizes decide them."""
         names = set(find_undeclared_variables(CUDA_TEXT.parse(self._template.body)))
+        values = self._values(name for name in integers if name not in names)
         for name, expression in reversed(self._template.front.derived):
-            if name in names:
+            if name in names and isinstance(values[name], Code | NotInCpp):
                 names |= expression.names
         return names
 
+    def _values(self, sizes: Iterable[str]) -> dict[str, Any]:
+        """What expressions see where these sizes are the caller's."""
+        known = {**self._problem.fields, **self._source.candidate.config, "device": self._spec}
+        values: dict[str, Any] = {**known, **{name: Code(name) for name in sizes}}
+        for name, expression in self._template.front.derived:
+            values[name] = _lazily(expression, values)
+        return values
+
     def _translate(self) -> None:
         front = self._template.front
-        known = {**self._problem.fields, **self._source.candidate.config, "device": self._spec}
-        self._names: dict[str, Known | Code] = {**known, **{name: Code(name) for name in self.sizes}}
-        for name, expression in front.derived:
-            self._names[name] = _lazily(expression, self._names)
+        self._names: dict[str, Known | Code] = self._values(self.sizes)
         self.views: dict[str, str] = {}  # C++ value -> name
         self.maps: dict[str, MapCode] = {}  # by name
         self._limits: list[Check] = []

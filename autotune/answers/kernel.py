@@ -277,7 +277,7 @@ class Kernel:
                 raise
             with suppress(NoFeasibleConfiguration):
                 other = Fit(self._find(problem), {tensor.name: tensor for tensor in self._op.tensors(problem)})
-                if other.best.candidate != fit.best.candidate:
+                if other.best.source.hash != fit.best.source.hash:
                     return self._prepared(other, scalars, placed, names, gpu)
             raise error
 

@@ -224,9 +224,7 @@ def test_rows_that_tma_does_not_take(driver: EmulatedDriver, op: str) -> None:
     """Heads of an odd size: right behind one another in each layout, from an odd element on, and rows of their own."""
     fields: dict[str, Any] = {"B": 1, "NH": 8, "NH_kv": 8, "T": 33, "T_kv": 33, "HS": 19, "dtype": "fp16"}
     where: dict[str, Any] = {"device": "cpu", "db": "/nonexistent/none.db"}
-    alone = emulated(autotune.kernel(op, template="flash_wgmma", **where, **fields), driver)
     kernel = emulated(autotune.kernel(op, template="flash_wgmma", **where, **fields), driver)
-    kernel._find = lambda problem: autotune.best(op, **{**where, **problem.fields})  # among all families
     inputs, expected = arrays_of(op, 1, **fields)
     by_row = {
         name: np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2) if array.ndim == 4 else array
@@ -238,11 +236,9 @@ def test_rows_that_tma_does_not_take(driver: EmulatedDriver, op: str) -> None:
         if array.ndim == 4
     }
     odd = {**inputs, **{name: array.swapaxes(1, 2) for name, array in shifted.items()}}
-    for given, encoded in ((by_row, True), (odd, True), (inputs, False)):
+    for given, in_place in ((by_row, op == "forward"), (odd, op == "forward"), (inputs, False)):
         before, outputs = driver.encoded, empty(kernel, expected)
         kernel(**place(given), **outputs)
         for name, array in expected.items():
             np.testing.assert_allclose(outputs[name].array, array, atol=2e-2, err_msg=name)
-        assert (driver.encoded > before) is encoded
-    with pytest.raises(LaunchError, match="TMA cannot copy this tensor: its strides must be multiples of 8 elements"):
-        alone(**place(inputs), **empty(alone, expected))
+        assert (driver.encoded - before == 3 * 8) is in_place  # maps, of the tensors themselves and not of packed rows

@@ -141,6 +141,32 @@ extern "C" __global__ void test(float*, const __grid_constant__ TensorMap map)
         SmallKernel(body, cache, smem=4096, maps=[described])(x=np.zeros(1024, np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("first", [1, 2, -1, 6])
+@pytest.mark.parametrize("how", ["tensor_load", "tensor_store"])
+def test_boxes_begin_at_multiples_of_16_bytes(how: str, first: int, dtype: str, cache: BuildCache) -> None:
+    """Whatever the tensor's rows: an H200 ends with an illegal instruction at other columns."""
+    copy = {
+        "tensor_load": f"tensor_load(shared_address(memory), map, shared_address(memory) + 2048, {{{first}, 0}})",
+        "tensor_store": f"tensor_store(map, {{{first}, 0}}, shared_address(memory))",
+    }[how]
+    body = f"""#include "common/ptx/mbarrier.cuh"
+#include "common/ptx/tensor_copy.cuh"
+extern __shared__ __align__(1024) unsigned char memory[];
+extern "C" __global__ void test(float*, const __grid_constant__ TensorMap map)
+{{
+    if (threadIdx.x == 0) mbarrier_init(shared_address(memory) + 2048, 1);
+    if (threadIdx.x == 0) {copy};
+}}
+"""
+    described = TensorMapArg(
+        "x_map", "x", 0, dtype, (64, 16), (1, 64), (32, 8), 128 if dtype == "fp32" else 64, "output"
+    )
+    said = "coordinate 0 is" if first > 0 or how == "tensor_load" else "coordinate . is -"
+    with pytest.raises(LaunchError, match=f"{how}: {said}.*illegal instruction"):
+        SmallKernel(body, cache, smem=4096, maps=[described])(x=np.zeros(1024, np.float32))
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -30,7 +30,7 @@ Region box_of(const void* map, const int* at, int rank, const char* what) {
   box.bytes = element_bytes(box.map);
   const long long first = static_cast<long long>(at[0]) * element_bytes(box.map);  // in bytes
   if (first % 16)
-    fail_here("%s: coordinate 0 is %d, %lld bytes; an H200 ends with an illegal instruction at no multiple of 16", what,
+    fail_here("%s: coordinate 0 is %d, %lld bytes, no multiple of 16; an H200 ends loads with an illegal instruction there", what,
               at[0], first);
   for (int i = 0; i < rank; ++i) {
     box.at[i] = at[i];
