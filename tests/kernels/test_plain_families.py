@@ -59,8 +59,8 @@ def test_odd_and_large_head_sizes_are_right(op: str, HS: int, cache: BuildCache)
     problem = get_op(op).problem(B=1, NH=2, NH_kv=1, T=37, T_kv=37, HS=HS, dtype="fp16", layout="packed")
     families = Families(builtin_templates(op))
     candidate = families.default(problem, SPEC)
-    plain = "flash_simt" if op == "forward" else "unfused"
-    assert candidate.template == ("flash_mma" if op == "forward" and HS <= 256 else plain)
+    fast = {1: "flash_mma", 12: "flash_wgmma", 100: "flash_wgmma"}
+    assert candidate.template == (fast.get(HS, "flash_simt") if op == "forward" else "unfused")
     found = verdict(families[candidate.template], problem, candidate.config, cache)
     assert (found.outcome, found.message) == (Outcome.OK, "")
 

@@ -9,39 +9,45 @@
 template <int HS>
 constexpr int PACKED_COLS = (HS + 7) / 8 * 8;
 
-/// 8 elements of a row of HS from column `col` on, a multiple of 8; those past HS are 0. By words where they lie in one row.
+/// 8 elements of a row on their way, as loads bring them: words at multiples of 4 bytes, so that loads of several chunks wait
+/// for memory together. Where the first element lies between two, it comes alone, and so does the last.
+struct Chunk {
+    uint32_t words[5];
+    bool between;
+
+    __device__ __forceinline__ uint4 joined() const
+    {
+        if (!between) return make_uint4(words[0], words[1], words[2], words[3]);
+        return make_uint4(words[0] | words[1] << 16, words[1] >> 16 | words[2] << 16, words[2] >> 16 | words[3] << 16,
+                          words[3] >> 16 | words[4] << 16);
+    }
+};
+
+/// The elements of a row of HS from column `col` on, a multiple of 8; those past HS are 0.
 template <int HS>
-__device__ __forceinline__ uint4 load_chunk(const uint16_t* row, long long col_stride, int col)
+__device__ __forceinline__ Chunk load_chunk(const uint16_t* row, long long col_stride, int col)
 {
     const int count = HS % 8 == 0 ? 8 : min(8, HS - col);
     const uint16_t* const from = row + col * col_stride;
-    uint32_t words[4];
-    if (col_stride == 1 && reinterpret_cast<uintptr_t>(from) % 4 == 0) {
+    Chunk chunk = { {0, 0, 0, 0, 0}, col_stride == 1 && reinterpret_cast<uintptr_t>(from) % 4 != 0};
+    if (col_stride != 1) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            words[i] = 0;
-            if (2 * i + 1 < count)
-                words[i] = *reinterpret_cast<const uint32_t*>(from + 2 * i);
-            else if (2 * i < count)
-                words[i] = from[2 * i];
-        }
-    } else if (col_stride == 1 && count == 8) {  // the first element and the last, and three words between them
-        uint32_t between[5];
-        between[0] = static_cast<uint32_t>(from[0]) << 16;
-#pragma unroll
-        for (int i = 0; i < 3; ++i) between[i + 1] = *reinterpret_cast<const uint32_t*>(from + 2 * i + 1);
-        between[4] = from[7];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) words[i] = between[i] >> 16 | between[i + 1] << 16;
-    } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t low = 2 * i < count ? from[2 * i * col_stride] : 0;
-            const uint32_t high = 2 * i + 1 < count ? from[(2 * i + 1) * col_stride] : 0;
-            words[i] = low | high << 16;
-        }
+        for (int e = 0; e < 8; ++e)
+            if (e < count) chunk.words[e / 2] |= static_cast<uint32_t>(from[e * col_stride]) << e % 2 * 16;
+        return chunk;
     }
-    return make_uint4(words[0], words[1], words[2], words[3]);
+    const int alone = chunk.between;  // elements before the first word
+    if (chunk.between) chunk.words[0] = from[0];
+    if (chunk.between && count == 8) chunk.words[4] = from[7];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int e = 2 * i - alone;  // of the word's first element
+        if (e >= 0 && e + 1 < count)
+            chunk.words[i] = *reinterpret_cast<const uint32_t*>(from + e);
+        else if (e >= 0 && e < count)
+            chunk.words[i] = from[e];
+    }
+    return chunk;
 }
 
 /// A block of THREADS packs its ROWS rows of a (B, heads, rows, HS) tensor; `block` counts those of the tensor, and blocks
@@ -56,14 +62,22 @@ __device__ __forceinline__ int pack_block(const View<T, 4>& tensor, T* packed, i
         const int matrix = block / blocks, first = block % blocks * ROWS;
         const T* const from = matrix_of(tensor, matrix / heads, matrix % heads);
         T* const to = packed + static_cast<long long>(matrix) * rows * PACKED_COLS<HS>;
-#pragma unroll 4
-        for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
-            const int row = first + i / CHUNKS, col = i % CHUNKS * 8;
-            if (row >= rows) break;
+        constexpr int PASSES = (ROWS * CHUNKS + THREADS - 1) / THREADS;
+        Chunk chunks[PASSES];
+        const auto visit = [&](const auto& place) {
+#pragma unroll
+            for (int pass = 0; pass < PASSES; ++pass) {
+                const int i = pass * THREADS + threadIdx.x, row = first + i / CHUNKS;
+                if (i < ROWS * CHUNKS && row < rows) place(pass, row, i % CHUNKS * 8);
+            }
+        };
+        visit([&](int pass, int row, int col) {  // all loads first: they wait for memory together
             const uint16_t* const own = reinterpret_cast<const uint16_t*>(from + row * tensor.stride[2]);
-            *reinterpret_cast<uint4*>(to + static_cast<long long>(row) * PACKED_COLS<HS> + col) =
-                load_chunk<HS>(own, tensor.stride[3], col);
-        }
+            chunks[pass] = load_chunk<HS>(own, tensor.stride[3], col);
+        });
+        visit([&](int pass, int row, int col) {
+            *reinterpret_cast<uint4*>(to + static_cast<long long>(row) * PACKED_COLS<HS> + col) = chunks[pass].joined();
+        });
     }
     return block - B * heads * blocks;
 }

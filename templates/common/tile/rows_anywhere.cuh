@@ -5,6 +5,7 @@
 // them zeros before its rows, `shift_rows`; sums along the rows come out shifted.
 #pragma once
 
+#include "common/ptx/global_chunk.cuh"
 #include "common/ptx/opaque.cuh"
 #include "common/ptx/shared_elements.cuh"
 #include "common/ptx/shared_vectors.cuh"
@@ -43,6 +44,36 @@ __device__ __forceinline__ void load_slabs(SharedAddress tile, const TensorMaps&
                     {slab * Tile::SLAB, row, start.step, start.leap});
 }
 
+/// 8 elements of a tile's row from column `col` on, which is any. The row has HS columns from column `shift` on; elements
+/// that are not its own are whatever.
+template <class Tile, int HS>
+__device__ __forceinline__ void load_elements(SharedAddress tile, int row, int col, int shift, uint32_t (&to)[4])
+{
+    const int chunk = col >> 3, last = (shift + HS - 1) >> 3;
+    uint32_t low[4], high[4];
+    load_shared(low, tile + Tile::offset(row, min(max(chunk, 0), last) * 8));
+    load_shared(high, tile + Tile::offset(row, min(max(chunk + 1, 0), last) * 8));
+    uint32_t words[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = low[i], words[4 + i] = high[i];
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = (col & 4) != 0 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = (col & 2) != 0 ? words[i + 1] : words[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = (col & 1) != 0 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+}
+
+/// Zeros in the place of those of 8 elements, of which the first has this number, that are before 0 or from `end` on.
+__device__ __forceinline__ void keep_elements(uint32_t (&words)[4], int number, int end)
+{
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int left = number + 2 * i, right = left + 1;
+        words[i] &= (0 <= left && left < end ? 0xffffu : 0u) | (0 <= right && right < end ? 0xffff0000u : 0u);
+    }
+}
+
 /// A warp gives 16 rows of HS elements of a tile of COLS columns, from row `row` on, which begin `from` columns on, the shift
 /// `to`, and zeros around them.
 template <class Tile, int COLS, int HS>
@@ -51,31 +82,19 @@ __device__ __forceinline__ void shift_rows(SharedAddress tile, int row, int from
     constexpr int CHUNKS = COLS / 8, PASSES = CHUNKS / 2;  // 16 * CHUNKS by 32 lanes
     const int lane = threadIdx.x % 32, own = row + lane % 16;
     if (from == to) {  // zeros before them are all that is missing
-        const SharedAddress first = tile + Tile::offset(own, 0);
-        if (lane < 16 && to > 0) {
-            uint32_t words[4];
-            load_shared(words, first);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                words[i] &= (2 * i < to ? 0u : 0xffffu) | (2 * i + 1 < to ? 0u : 0xffff0000u);
-            store_shared(first, words);
-        }
+        if (lane >= 16 || to == 0) return;
+        uint32_t words[4];
+        load_shared(words, tile + Tile::offset(own, 0));
+        keep_elements(words, -to, HS);
+        store_shared(tile + Tile::offset(own, 0), words);
         return;
     }
     uint32_t words[PASSES][4];
 #pragma unroll
     for (int pass = 0; pass < PASSES; ++pass) {
-        const int col = (pass * 2 + lane / 16) * 8;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            uint32_t halves[2];
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int element = col + 2 * i + half - to;
-                halves[half] = 0 <= element && element < HS ? load_shared_element(tile + Tile::offset(own, element + from)) : 0;
-            }
-            words[pass][i] = halves[0] | halves[1] << 16;
-        }
+        const int number = (pass * 2 + lane / 16) * 8 - to;
+        load_elements<Tile, HS>(tile, own, number + from, from, words[pass]);
+        keep_elements(words[pass], number, HS);
     }
     __syncwarp();
 #pragma unroll
@@ -84,41 +103,44 @@ __device__ __forceinline__ void shift_rows(SharedAddress tile, int row, int from
 }
 
 /// A warp writes 16 rows of a tile, from row `row` on, HS columns from column `shift` on of the first `count` of them, to a
-/// matrix. `to`: where the first one goes. By words where they lie in one row, so that lanes write neighbouring words.
+/// matrix. `to`: where the first one goes. By 16 bytes at their multiples, single elements at a row's ends.
 template <class Tile, int HS, class T>
 __device__ __forceinline__ void write_rows(SharedAddress tile, int row, int shift, T* to, long long row_stride,
                                            long long col_stride, int count)
 {
-    constexpr int WORDS = HS / 2 + 1;  // that hold elements of a row, wherever it begins
-    constexpr int PASSES = (16 * WORDS + 31) / 32, AT_ONCE = 4;
+    constexpr int CHUNKS = (HS + MOST_SHIFT + 7) / 8;  // of 16 bytes that hold elements of a row, wherever it begins
+    constexpr int PASSES = (16 * CHUNKS + 31) / 32;
     const int lane = opaque_thread() % 32;  // computed here: registers are dear where the caller's loop is
+    uint16_t* const rows = reinterpret_cast<uint16_t*>(to);
+    count = min(count, 16);
+    if (col_stride != 1) {
 #pragma unroll 1
-    for (int pass = 0; pass < PASSES; pass += AT_ONCE) {
-        uint16_t low[AT_ONCE], high[AT_ONCE];
-        const auto visit = [&](const auto& place) {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) {
-                const int number = (pass + i) * 32 + lane;
-                const int own = number / WORDS;
-                T* const first = to + own * row_stride;
-                const int col = number % WORDS * 2 - (col_stride == 1 && reinterpret_cast<uintptr_t>(first) % 4 != 0);
-                if (own < min(count, 16)) place(i, own, first, col);
-            }
-        };
-        visit([&](int i, int own, T*, int col) {
-            if (col >= 0 && col < HS) low[i] = load_shared_element(tile + Tile::offset(row + own, col + shift));
-            if (col + 1 < HS) high[i] = load_shared_element(tile + Tile::offset(row + own, col + shift + 1));
-        });
-        visit([&](int i, int, T* first, int col) {
-            uint16_t* const both = reinterpret_cast<uint16_t*>(first) + col * col_stride;
-            if (col_stride == 1 && col >= 0 && col + 1 < HS) {
-                *reinterpret_cast<uint32_t*>(both) = low[i] | static_cast<uint32_t>(high[i]) << 16;
-            } else {
-                if (col >= 0 && col < HS) both[0] = low[i];
-                if (col + 1 < HS) both[col_stride] = high[i];
-            }
-        });
+        for (int i = lane; i < count * HS; i += 32)
+            rows[i / HS * row_stride + i % HS * col_stride] = load_shared_element(tile + Tile::offset(row + i / HS, i % HS + shift));
+        return;
     }
+#pragma unroll 2
+    for (int pass = 0; pass < PASSES; ++pass) {  // whole chunks
+        const int number = pass * 32 + lane, own = number / CHUNKS;
+        uint16_t* const first = rows + own * row_stride;
+        const int col = number % CHUNKS * 8 - static_cast<int>(reinterpret_cast<uintptr_t>(first) % 16 / 2);
+        if (own >= count || col < 0 || col + 8 > HS) continue;
+        uint32_t words[4];
+        load_elements<Tile, HS>(tile, row + own, col + shift, shift, words);
+        store_chunk(first + col, words);
+    }
+    const int own = lane % 16;  // two lanes a row: what is before its first whole chunk, and behind its last
+    if (own >= count) return;
+    uint16_t* const first = rows + own * row_stride;
+    const int before = static_cast<int>(reinterpret_cast<uintptr_t>(first) % 16 / 2), last = (before + HS - 1) / 8 * 8 - before;
+    const int col = lane < 16 ? -before : last;
+    if (lane >= 16 && last == -before) return;  // the same chunk
+    if (col >= 0 && col + 8 <= HS) return;
+    uint32_t words[4];
+    load_elements<Tile, HS>(tile, row + own, col + shift, shift, words);
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+        if (col + e >= 0 && col + e < HS) first[col + e] = static_cast<uint16_t>(words[e / 2] >> e % 2 * 16);
 }
 
 /// Four lanes write 32 columns of one row of HS, from column `col` on, if it `exists`: of each 8 columns a lane has the pair
