@@ -54,9 +54,10 @@ __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T
 #pragma unroll 1
     for (int n = 0; n < min(16, exact.scores.T - first.t); ++n) {
         if (__all_sync(ALL_LANES, lane / 4 != n % 8 || (n < 8 ? zero[0] : zero[1]) == 0.0f)) continue;
-        const int own = col + lane - shift;
+        int own = col + lane;
+        if constexpr (HS % 8 != 0) own = own < shift ? HS : own - shift;  // before the row is none of it, as behind it
         const double right = exact.query_column(first.b, first.h, first.t + n, own);
-        if (0 <= own && own < HS)
+        if (own < HS)
             row_of(dq, RowPlace{first.b, first.h, first.t + n})[own * dq.stride[3]] =
                 from_float<T>(static_cast<float>(right));
     }
