@@ -11,7 +11,7 @@ from autotune.compilers.elf import Elf
 from autotune.core.errors import BuildError
 
 _INFO = ".nv.info."
-_PARAMETER = 0x17  # EIATTR_KPARAM_INFO: index, ordinal, offset, flags with the size
+_PARAMETER = (0x17, 0x45)  # EIATTR_KPARAM_INFO: index, ordinal, offset, flags with the size; beyond 4 KB ..._V2: the size
 _VALUES = 4  # an attribute with values behind it
 
 
@@ -29,7 +29,7 @@ def parameter_places(cubin: Path, kernel: str) -> tuple[int, ...]:
             form, attribute, size = struct.unpack_from("<BBH", data, at)
             at += 4
             if form == _VALUES:
-                if attribute == _PARAMETER:
+                if attribute in _PARAMETER:
                     _, ordinal, offset, _ = struct.unpack_from("<IHHI", data, at)
                     places[ordinal] = offset
                 at += size

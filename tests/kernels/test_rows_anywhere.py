@@ -147,6 +147,29 @@ def test_gradients_leave_what_lies_between_them_alone(HS: int, layout: str, cach
         assert (untouched(found[name], shape, *where[name]) == 0xFFFF).all(), name
 
 
+@pytest.mark.parametrize("op", OPS)
+def test_a_head_of_nan_changes_none_of_its_neighbours(op: str, cache: BuildCache) -> None:
+    """Whose tiles begin with its last columns."""
+    problem = problem_of(op, HS=19, T=40, T_kv=40)
+    inputs = get_op(op).inputs(problem, 4)
+    expected = get_op(op).reference(problem, inputs)
+    shape, strides = inputs["q"].shape, (40 * 8 * 19, 19, 8 * 19, 1)
+    for name in ("q", "k", "v", *(("dout",) if op == "backward" else ())):
+        inputs[name][:, 2] = np.nan
+    views = {name: place(array, strides) for name, array in inputs.items() if array.ndim == 4}
+    others = [head for head in range(8) if head != 2]
+    if op == "forward":
+        run = Run(FAMILIES[op], problem, cache, config_of(problem))
+        got = run(views)["out"]
+        np.testing.assert_allclose(got[:, others], expected["out"][:, others], atol=3e-3)
+        return
+    views |= {name: place(np.zeros(shape, np.float16), strides) for name in GRADIENTS}
+    found = stored(FAMILIES[op], problem, config_of(problem), inputs, views, cache)
+    for name in GRADIENTS:
+        got = seen(found[name], shape, strides, 0)[:, others]
+        np.testing.assert_allclose(got, expected[name][:, others], atol=2e-2, err_msg=name)
+
+
 def kernels(op: str, **fields: Any) -> list[str]:
     problem = problem_of(op, **fields)
     plan = render(FAMILIES[op], problem, config_of(problem), SPEC).plan
