@@ -16,6 +16,11 @@ extern "C" __global__ void maps(const __grid_constant__ Map a, const __grid_cons
 {
     p[threadIdx.x] = n + int(a.words[threadIdx.x % 16] + b.words[threadIdx.x % 16]) + int(x);
 }
+struct Many { Map at[40]; };
+extern "C" __global__ void large(const __grid_constant__ Many many, int* p, int n)
+{
+    p[threadIdx.x] = n + int(many.at[n % 40].words[threadIdx.x % 16]);
+}
 extern "C" __global__ void plain(View v, int n, float x, double y) { v.data[threadIdx.x] = n + x + float(y); }
 """
 BANK = {70: 0x160, 75: 0x160, 80: 0x160, 86: 0x160, 89: 0x160, 90: 0x210}
@@ -31,6 +36,9 @@ def test_places(arch: str, cache: BuildCache) -> None:
     assert (second - first, pointer - second, number - pointer, factor - number) == (128, 128, 8, 4)
     assert 0 <= first < 64
     assert parameter_places(path, "plain") == (0, 32, 36, 40)
+    many, pointer, number = parameter_places(path, "large")  # more than the 4 KB that were all before CUDA 12.1
+    assert (pointer - many, number - pointer) == (40 * 128, 8)
+    assert bank < BANK[90] or (bank + many) % 64 == 0  # where there is TMA
 
 
 def test_what_cannot_be_read(cache: BuildCache, tmp_path: Path) -> None:

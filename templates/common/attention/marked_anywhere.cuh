@@ -7,24 +7,18 @@
 #include "common/tile/slab_copy.cuh"
 
 /// As `store_marked` with a tensor map, by ordinary stores: a warp group's accumulators, 64 rows of a gradient of HS columns,
-/// by way of 64 rows of a tile from `row` on to the tensor's rows from `at` on, of those before row `end`. They begin `shift`
-/// columns on.
+/// by way of 64 rows of a tile from `row` on to the tensor's rows from `at` on, of those before row `end`.
 template <class Tile, int HS, class T, int REGISTERS>
 __device__ __forceinline__ void store_marked(float (&x)[REGISTERS], float factor, const View<T, 4>& to, const RowPlace& at,
-                                             int end, SharedAddress tile, int row, int shift = 0)
+                                             int end, SharedAddress tile, int row)
 {
     float zero = 0.0f;
 #pragma unroll
     for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
-    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == shift / 2) {  // who has the first row's first element
-        if (shift % 2 == 0)
-            x[0] = not_a_number();
-        else
-            x[1] = not_a_number();
-    }
+    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
     place_accumulators<Tile, T>(tile, row, x, factor);
     __syncwarp();  // its 16 rows are a warp's own
     const int own = opaque_thread() % 128 / 32 * 16;
-    write_rows<Tile, HS>(tile, row + own, shift, row_of(to, RowPlace{at.b, at.h, at.t + own}), to.stride[2], to.stride[3],
+    write_rows<Tile, HS>(tile, row + own, 0, row_of(to, RowPlace{at.b, at.h, at.t + own}), to.stride[2], to.stride[3],
                          end - at.t - own);
 }

@@ -8,12 +8,10 @@
 #include "common/warp/fragments.cuh"
 
 /// Scales and rounds 16 rows by 32 columns of dQ, from row `first` and column `col` on, for a warp; computes again what is
-/// not finite. `sums`: theirs, of each 8 columns the lane's four. Where HS is no multiple of 8, rows may begin `shift` columns
-/// on.
+/// not finite. `sums`: theirs, of each 8 columns the lane's four.
 template <int HS, bool CAUSAL, class T, int HS_V>
 __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T, 4>& dq,
-                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col,
-                                           int shift = 0)
+                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col)
 {
     const int lane = threadIdx.x % 32;
     const float scale = exact.scores.scale;
@@ -33,7 +31,7 @@ __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T
     for (int half = 0; half < 2; ++half) {
         if constexpr (HS % 8 != 0) {
             const RowPlace own = {first.b, first.h, first.t + 8 * half + lane / 4};
-            write_pairs<HS>(pairs[half], row_of(dq, own), dq.stride[3], col - shift, own.t < exact.scores.T);
+            write_pairs<HS>(pairs[half], row_of(dq, own), dq.stride[3], col, own.t < exact.scores.T);
             continue;
         }
         transpose_quad(pairs[half]);
@@ -54,11 +52,9 @@ __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T
 #pragma unroll 1
     for (int n = 0; n < min(16, exact.scores.T - first.t); ++n) {
         if (__all_sync(ALL_LANES, lane / 4 != n % 8 || (n < 8 ? zero[0] : zero[1]) == 0.0f)) continue;
-        int own = col + lane;
-        if constexpr (HS % 8 != 0) own = own < shift ? HS : own - shift;  // before the row is none of it, as behind it
-        const double right = exact.query_column(first.b, first.h, first.t + n, own);
-        if (own < HS)
-            row_of(dq, RowPlace{first.b, first.h, first.t + n})[own * dq.stride[3]] =
+        const double right = exact.query_column(first.b, first.h, first.t + n, col + lane);
+        if (col + lane < HS)
+            row_of(dq, RowPlace{first.b, first.h, first.t + n})[(col + lane) * dq.stride[3]] =
                 from_float<T>(static_cast<float>(right));
     }
 }
@@ -67,16 +63,15 @@ __device__ __forceinline__ void round_sums(const float4 (&sums)[4], const View<T
 /// `row` is the first. All are asked for before any is looked at: memory is what this waits for.
 template <class Sums, int PARTS, int HS, bool CAUSAL, class T, int HS_V>
 __device__ __forceinline__ void round_sums(const float* sums, int row, const View<T, 4>& dq,
-                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col,
-                                           int shift = 0)
+                                           const ExactGradients<HS, CAUSAL, T, HS_V>& exact, const RowPlace& first, int col)
 {
     float4 x[PARTS][4];
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
-        if (col + 32 * part < HS + shift)
+        if (col + 32 * part < HS)
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[part][i] = Sums::read(sums, row, col + 32 * part + 8 * i);
 #pragma unroll
     for (int part = 0; part < PARTS; ++part)
-        if (col + 32 * part < HS + shift) round_sums(x[part], dq, exact, first, col + 32 * part, shift);
+        if (col + 32 * part < HS) round_sums(x[part], dq, exact, first, col + 32 * part);
 }

@@ -143,37 +143,32 @@ __device__ __forceinline__ void write_rows(SharedAddress tile, int row, int shif
         if (col + e >= 0 && col + e < HS) first[col + e] = static_cast<uint16_t>(words[e / 2] >> e % 2 * 16);
 }
 
-/// Four lanes write 32 columns of one row of HS, from column `col` on, if it `exists`; columns before 0 and from HS on are
-/// left out. Of each 8 columns a lane has the pair that the matrix products leave it. By words where they begin at any
-/// element: a lane then has half of one from the lane before it.
+/// Four lanes write 32 columns of one row of HS, from column `col` on, if it `exists`: of each 8 columns a lane has the pair
+/// that the matrix products leave it. By words where they begin at any element: a lane then has half of one from the lane
+/// before it.
 template <int HS, class T>
 __device__ __forceinline__ void write_pairs(const uint32_t (&pairs)[4], T* to, long long col_stride, int col, bool exists)
 {
     const int lane = threadIdx.x % 32;
     const bool contiguous = col_stride == 1;
-    const bool shifted = contiguous && ((reinterpret_cast<uintptr_t>(to) / 2 + col) & 1) != 0;
+    const bool shifted = contiguous && reinterpret_cast<uintptr_t>(to) % 4 != 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const uint32_t given = lane % 4 < 3 ? pairs[i] : i > 0 ? pairs[i - 1] : 0;
         const uint32_t before = __shfl_sync(0xffffffff, given, lane % 4 > 0 ? lane - 1 : lane + 3);
         const int own = col + 8 * i + lane % 4 * 2;  // of the pair
         const bool is_first = i == 0 && lane % 4 == 0, is_last = i == 3 && lane % 4 == 3;
-        const bool low = 0 <= own && own < HS, high = 0 <= own + 1 && own + 1 < HS;
-        if (!exists || !(low || high)) continue;
+        if (!exists || own >= HS) continue;
         uint16_t* const pair = reinterpret_cast<uint16_t*>(to) + own * col_stride;
-        if (!shifted) {
-            if (contiguous && low && high) {
-                *reinterpret_cast<uint32_t*>(pair) = pairs[i];
-            } else {
-                if (low) pair[0] = static_cast<uint16_t>(pairs[i]);
-                if (high) pair[col_stride] = static_cast<uint16_t>(pairs[i] >> 16);
-            }
-            continue;
-        }
-        if (low && own > 0 && !is_first)
+        if (contiguous && !shifted && own + 1 < HS) {
+            *reinterpret_cast<uint32_t*>(pair) = pairs[i];
+        } else if (shifted && !is_first) {
             *reinterpret_cast<uint32_t*>(pair - 1) = before >> 16 | pairs[i] << 16;
-        else if (low)
+            if (own + 1 < HS && (is_last || own + 2 >= HS)) pair[1] = static_cast<uint16_t>(pairs[i] >> 16);
+        } else {
             pair[0] = static_cast<uint16_t>(pairs[i]);
-        if (high && (is_last || own + 2 >= HS)) pair[1] = static_cast<uint16_t>(pairs[i] >> 16);  // else the lane behind has it
+            const bool in_next = shifted && !is_last && own + 2 < HS;  // in the word of the lane behind
+            if (own + 1 < HS && !in_next) pair[col_stride] = static_cast<uint16_t>(pairs[i] >> 16);
+        }
     }
 }
