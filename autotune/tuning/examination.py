@@ -36,7 +36,6 @@ from autotune.tuning.evaluation import Task
 LIMIT_S = 120.0
 """What one run may take: it takes a second where nothing else uses the machine."""
 
-_AHEAD = 10  # builds at a time of what is expected: two for each of the finalists
 _PROBLEMS = 4
 _FAR = (0, 2)  # problems of many rows, and of two: then a stride itself exceeds 2^31
 
@@ -50,11 +49,12 @@ class Examiner:
     is not examined again by this process: problems of other lengths have the same second problems.
     """
 
-    def __init__(self, task: Task, cache: BuildCache) -> None:
+    def __init__(self, task: Task, cache: BuildCache, builds: int = 2) -> None:
+        """`builds`: at a time, of what is expected."""
         self._task, self._cache = task, cache
         self._client = WorkerClient(CpuOpener(task.identity.spec))
         self._tracer = TracingProcess(LIMIT_S)
-        self._ahead = BuildPool(cache, _AHEAD)
+        self._ahead = BuildPool(cache, builds)
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="examiner")
         self._started: Future[None] | None = None  # of the processes
         self.expected: dict[Candidate, list[Future[Artifact]]] = {}  # builds that `expect` began

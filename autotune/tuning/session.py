@@ -273,7 +273,7 @@ def search_begun(
         )
     families = choose_families(subject.templates, task.problem, task.identity.spec)
     records = _begin(subject, task.problem, begun.opened, options, store)
-    with _ended(records), closing(Examiner(task, begun.cache)) as examiner:
+    with _ended(records), closing(Examiner(task, begun.cache, max(2, options.builds // 2))) as examiner:
         session = Session(
             families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
             expect=examiner.expect if not task.emulated and options.builds >= _SPARE_CORES else nothing_expected,
