@@ -41,8 +41,6 @@ from autotune.tuning.session import search_with
 from benchmarks.prefetch import ReadyWorker, References
 from benchmarks.search_rows import write_records
 
-_FEW = 6  # configurations of a problem
-
 
 def winners(op: str, template: str, pattern: str) -> Iterator[tuple[Problem, Candidate]]:
     """Those that ship of a family, whose problems' keys match; the shortest problems first."""
@@ -53,10 +51,15 @@ def winners(op: str, template: str, pattern: str) -> Iterator[tuple[Problem, Can
 
 
 def alike(template: Template, candidate: Candidate, vary: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """The values to search among: the candidate's, and all of the parameters to vary. Parameters that a family has got
-    since have their defaults."""
-    of = {parameter.name: parameter.values for parameter in template.parameters}
-    return {name: values if name in vary else (candidate.config.get(name, values[0]),) for name, values in of.items()}
+    """The values to search among: the candidate's, and of the parameters to vary all, or those that follow its name
+    (`ORDER=plain,late`). Parameters that a family has got since have their defaults."""
+    chosen = {name: set(filter(None, those.split(","))) for name, _, those in (item.partition("=") for item in vary)}
+    found: dict[str, tuple[Value, ...]] = {}
+    for parameter in template.parameters:
+        own = candidate.config.get(parameter.name, parameter.values[0])
+        of = chosen.get(parameter.name)
+        found[parameter.name] = (own,) if of is None else tuple(v for v in parameter.values if not of or str(v) in of)
+    return found
 
 
 def subject_of(
@@ -130,7 +133,7 @@ def _renew(
         if subject is None:
             print(f"{problem.key}: nothing like {candidate} is valid any more", flush=True)
             return False
-        search = Options(_FEW, options.seconds, jobs=options.jobs, spills=False).checked()
+        search = Options(options.trials, options.seconds, jobs=options.jobs, spills=False).checked()
         result = search_with(worker, Clock(search.budget(opener)), subject, problem, search, store, silent)
     except Exception as error:  # noqa: BLE001 - whatever it is, the other problems are still to be timed
         print(f"FAILED {problem.key}: {type(error).__name__}: {str(error)[:200]}", flush=True)
@@ -147,11 +150,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--op", default="backward")
     parser.add_argument("--template", default="flash_wgmma")
     parser.add_argument("--rows", default="", help="only problems whose keys match this regular expression")
-    parser.add_argument("--vary", action="append", default=[], help="a parameter of which all values are tried")
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE,...]",
+        help="a parameter of which all values are tried, or these",
+    )
     parser.add_argument("--shard", default="0/1", help="INDEX/COUNT: every COUNT-th problem")
     parser.add_argument("--out", type=Path, required=True, help="folder of the database and of what it exports")
     parser.add_argument("--total", type=float, default=None, help="seconds after which no problem is begun")
     parser.add_argument("--seconds", type=float, default=20.0, help="at most so many for each search")
+    parser.add_argument("--trials", type=int, default=6, help="configurations of a problem")
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time [default: one a core]")
     parser.add_argument("--references", type=int, default=4, help="processes that make references ahead")
     return parser

@@ -1,10 +1,11 @@
 """compute-sanitizer over every winner: memcheck, racecheck, initcheck and synccheck of its exported program.
 
-    python -m benchmarks.sanitize_winners [--out sanitize] [--limit 110] [FILE.jsonl …]
+    python -m benchmarks.sanitize_winners [--out sanitize] [--limit 110] [--tools memcheck,racecheck] [FILE.jsonl …]
+    python -m benchmarks.sanitize_winners --out sanitize --tools ""     build the programs alone, without a GPU
 
 Each distinct candidate is exported for a small problem that still has whole and partial tiles, masked and unmasked
-ones, several blocks, batches and grouped heads; built with nvcc; and run by itself (its own check must pass) and under
-each tool, several at a time. Needs a GPU. Exits with 1 if anything is found.
+ones, several blocks, batches and grouped heads; built with nvcc, unless OUT/programs has it from before; and run by
+itself (its own check must pass) and under each tool, several at a time. Needs a GPU. Exits with 1 if anything is found.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
@@ -33,9 +35,11 @@ from benchmarks.merge_winners import is_valid
 from benchmarks.rows import Row
 from benchmarks.spills import winners
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECK = "check"
 """The program by itself."""
+
+TOOLS = (CHECK, "memcheck", "initcheck", "synccheck", "racecheck")
+"""The slow one last: where time is short, of the others all are run."""
 
 UNINITIALISED = "AUTOTUNE_UNINITIALISED"
 """Set for initcheck: the program then leaves its memory as it gets it, in place of filling it with NaN."""
@@ -72,10 +76,9 @@ class Subject:
     verdicts: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def clean(self) -> bool:
-        """Whether every tool ran and found nothing."""
-        return all(self.verdicts.get(tool) == "ok" for tool in (CHECK, *TOOLS))
+    def clean(self, tools: Iterable[str]) -> bool:
+        """Whether it was built and each of the tools ran and found nothing."""
+        return all(verdict == "ok" for verdict in self.verdicts.values()) and set(tools) <= self.verdicts.keys()
 
 
 def subjects(lines: Iterable[Line]) -> list[Subject]:
@@ -143,12 +146,17 @@ def build(subject: Subject, folder: Path) -> Path:
     Raises:
         subprocess.CalledProcessError: nvcc refuses it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     text = program_text(subject)
-    (folder / "program.cu").write_text(text, encoding="utf-8")
+    folder /= sha256(text.encode()).hexdigest()[:16]
+    if (folder / "program").exists():
+        return folder / "program"
+    part = folder.with_suffix(".part")
+    part.mkdir(parents=True, exist_ok=True)
+    (part / "program.cu").write_text(text, encoding="utf-8")
     command = text.partition("// compile: ")[2].partition("\n")[0].split()
     nvcc = str(find_nvcc(subject.line.identity.spec.arch).path.absolute())
-    subprocess.run([nvcc, *command[1:], "-lineinfo"], cwd=folder, check=True, capture_output=True, text=True)
+    subprocess.run([nvcc, *command[1:], "-lineinfo"], cwd=part, check=True, capture_output=True, text=True)
+    part.rename(folder)
     return folder / "program"
 
 
@@ -182,15 +190,14 @@ def verdict(tool: str, status: int, output: str) -> str:
     return f"status {status}: " + " / ".join(list(dict.fromkeys(said))[:4])[:400]
 
 
-def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -> None:
+def examine(found: Sequence[Subject], folder: Path, tools: Sequence[str], jobs: int, limit_s: float) -> None:
     """Build and run all, several at a time; what is not begun within the limit is said to be left out."""
     start = time.monotonic()
     sanitizer = next((path for path in _SANITIZER if shutil.which(path)), "compute-sanitizer")
 
-    def prepare(numbered: tuple[int, Subject]) -> Path | None:
-        number, subject = numbered
+    def prepare(subject: Subject) -> Path | None:
         try:
-            return build(subject, folder / str(number))
+            return build(subject, folder)
         except subprocess.CalledProcessError as error:
             subject.verdicts[CHECK] = f"nvcc: {str(error.stderr).strip()[:300]}"
         except (ValueError, AutotuneError) as error:
@@ -208,11 +215,10 @@ def examine(found: Sequence[Subject], folder: Path, jobs: int, limit_s: float) -
         subject.seconds[tool] = round(time.monotonic() - began, 1)
 
     with ThreadPoolExecutor(jobs) as pool:
-        programs = list(pool.map(prepare, enumerate(found)))
+        programs = list(pool.map(prepare, found))
         print(f"built {len(found)} programs in {time.monotonic() - start:.0f} s", flush=True)
         built = [(subject, program) for subject, program in zip(found, programs, strict=True) if program is not None]
-        # The slow tool last: where time is short, of the others all are run.
-        for tool in (CHECK, "memcheck", "initcheck", "synccheck", "racecheck"):
+        for tool in tools:
             list(pool.map(go, enumerate((subject, program, tool) for subject, program in built)))
             print(f"{tool} after {time.monotonic() - start:.0f} s", flush=True)
 
@@ -225,12 +231,11 @@ def visible_gpus() -> list[str]:
 
 def table(found: Iterable[Subject]) -> str:
     """A line a candidate, in Markdown; then what was found, in full."""
-    names = (CHECK, *TOOLS)
-    lines = [f"| winner of | family | T | {' | '.join(names)} |", "|" + "---|" * (3 + len(names))]
+    lines = [f"| winner of | family | T | {' | '.join(TOOLS)} |", "|" + "---|" * (3 + len(TOOLS))]
     details = []
     for subject in found:
         more = f" and {len(subject.labels) - 1} more" if len(subject.labels) > 1 else ""
-        cells = [_cell(subject.verdicts.get(name)) for name in names]
+        cells = [_cell(subject.verdicts.get(name)) for name in TOOLS]
         family = subject.line.candidate.template
         lines.append(f"| {subject.labels[0]}{more} | {family} | {subject.problem['T']} | {' | '.join(cells)} |")
         wrong = {name: text for name, text in subject.verdicts.items() if text != "ok"}
@@ -251,14 +256,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("sanitize"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at a time")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which nothing goes on")
+    parser.add_argument("--tools", default=",".join(TOOLS), help="only these, comma-separated")
     parser.add_argument("--most", type=int, default=None, help="only this many candidates")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     found = subjects(winners(options.files))[: options.most]
-    examine(found, options.out / "programs", options.jobs, options.limit)
-    shutil.rmtree(options.out / "programs", ignore_errors=True)
-    bad = [subject for subject in found if not subject.clean]
+    tools = [tool for tool in TOOLS if tool in options.tools.split(",")]
+    examine(found, options.out / "programs", tools, options.jobs, options.limit)
+    bad = [subject for subject in found if not subject.clean(tools)]
     records = [
         {"winners": s.labels, "candidate": s.line.candidate.key, "problem": s.problem.key, "verdicts": s.verdicts,
          "seconds": s.seconds}

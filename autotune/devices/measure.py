@@ -1,6 +1,7 @@
 """Verify, then time: what happens to one built candidate on a device. Runs inside the worker process."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from autotune.core.measurement import Energy, Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
 from autotune.core.words import format_ms
-from autotune.devices.comparison import compare_all, worse
+from autotune.devices.comparison import compare_all, holds, joined, updated
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.far import complaint_far_away
 from autotune.devices.metering import middle
@@ -91,7 +92,7 @@ class Bench:
         self._idle_w: float | None = None
         self._trusted = True  # the inputs on the device have been compared since the last run
         self._images: dict[Buffer, NDArray[Any]] = {}
-        self._covered: dict[Buffer, tuple[NDArray[np.bool_], NDArray[np.intp]] | None] = {}
+        self._covered: dict[Buffer, NDArray[np.bool_] | None] = {}
 
     def evaluate(
         self,
@@ -205,12 +206,13 @@ class Bench:
             self._trusted = False
             said = f"given up after its first run, unverified: {format_ms(took)} ms"
             return Verdict(Outcome.PRUNED, said, _one_run(took)), {}
-        verification, message, outputs = self._verify(program, sides)
+        ahead = took is not None  # a GPU, whose runs take less than comparisons
+        verification, message, outputs = self._verify(program, sides, ahead=ahead)
         if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
             self._uploaded.clear()
             self._place(*sides)
             self._run_poisoned(program, own.plan)
-            verification, message, outputs = self._verify(program, sides)
+            verification, message, outputs = self._verify(program, sides, ahead=ahead)
         self._trusted = True
         if message:
             return Verdict(Outcome.WRONG_RESULT, message, None, verification), outputs
@@ -220,7 +222,7 @@ class Bench:
         again, message = self._compare_again(own, outputs)
         if message:
             message = f"after it was timed: {message}"
-            return Verdict(Outcome.WRONG_RESULT, message, None, again or verification), outputs
+            return Verdict(Outcome.WRONG_RESULT, message, None, updated(verification, again)), outputs
         outcome, message = judge_timing(timing, budget)
         kept = None if outcome is Outcome.LAUNCH_ERROR else timing
         return Verdict(outcome, message, kept, verification), outputs
@@ -232,7 +234,7 @@ class Bench:
                 self._device.poison(buffer.name)
         return self._device.run(program, plan)
 
-    def _verify(self, program: Program, sides: tuple[_Side, ...]) -> tuple[Verification, str, Storages]:
+    def _verify(self, program: Program, sides: tuple[_Side, ...], *, ahead: bool) -> tuple[Verification, str, Storages]:
         """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
 
         Outputs and workspaces were NaN before the first run. Before the second one both hold finite values that are
@@ -240,29 +242,39 @@ class Bench:
         are caught, and those that compute again what NaN in a workspace has made NaN. The second run has other
         inputs, where the op knows some that show more, and every tensor that allows it has other strides. The outputs
         returned are those of the first run.
+
+        `ahead`: the device runs in no time, so that it goes on while the results before are compared; it is not timed
+        meanwhile.
         """
         own, *others = sides
         outputs = self._outputs(own)
-        verification, message = self._compare(own, outputs)
-        for other in others:
-            if message:
-                break
-            for buffer in other.own:
-                if buffer.role == "output":
-                    self._device.poison(buffer.name, _WRONG)
-            self._leave_over(other.plan)
-            self._device.run(program, other.plan)
-            again, message = self._compare(other, self._outputs(other))
-            message = message and other.label + message
-            verification = again if message else worse(verification, again)
-        if not message and not others:
-            self._spoil(own, outputs)
-            self._leave_over(own.plan)
-            self._device.run(program, own.plan)
-            repeated, message = self._compare_again(own, outputs)
-            message = message and f"run again over other values: {message}"
-            verification = repeated or verification
-        return verification, next(filter(None, map(self._changed_input, sides)), "") or message, outputs
+        with ThreadPoolExecutor(1, thread_name_prefix="comparison") as beside:
+            compared = [(own, beside.submit(self._compare, own, outputs))]
+            for other in others:
+                if not ahead and compared[-1][1].result()[1]:
+                    break
+                compared.append((other, beside.submit(self._compare, other, self._run_again(program, other))))
+            changed = self._changed_inputs(sides) if others else ""
+            verification, message = joined([(side.label, future.result()) for side, future in compared])
+        if not others:
+            if not message:
+                self._spoil(own, outputs)
+                self._leave_over(own.plan)
+                self._device.run(program, own.plan)
+                repeated, message = self._compare_again(own, outputs)
+                message = message and f"run again over other values: {message}"
+                verification = updated(verification, repeated)
+            changed = self._changed_inputs(sides)
+        return verification, changed or message, outputs
+
+    def _run_again(self, program: Program, side: _Side) -> Storages:
+        """What comes out on a side whose outputs hold wrong values, and workspaces what others may have left."""
+        for buffer in side.own:
+            if buffer.role == "output":
+                self._device.poison(buffer.name, _WRONG)
+        self._leave_over(side.plan)
+        self._device.run(program, side.plan)
+        return self._outputs(side)
 
     def _outputs(self, side: _Side) -> Storages:
         return {buffer.name: self._device.download(buffer.name) for buffer in side.own if buffer.role == "output"}
@@ -276,7 +288,7 @@ class Bench:
                     self._device.poison(buffer.name, _WRONG)
                     continue
                 image = known[buffer.name].copy()
-                image[inside[0]] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
+                image[inside] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
                 self._device.upload(buffer.name, image)
 
     def _leave_over(self, plan: LaunchPlan) -> None:
@@ -285,10 +297,11 @@ class Bench:
                 self._device.poison(buffer.name, _LEFT_OVER)
 
     def _compare_again(self, side: _Side, known: Storages) -> tuple[Verification | None, str]:
-        """Compare the outputs that are there now, unless they equal the `known` good ones bit for bit."""
-        if all(self._device.equals(name, known[name]) for name in known):
+        """Compare the outputs that are there now, but for those that equal the `known` good ones bit for bit."""
+        others = [name for name in known if not self._device.equals(name, known[name])]
+        if not others:
             return None, ""
-        return self._compare(side, self._outputs(side))
+        return self._compare(side, {name: self._device.download(name) for name in others})
 
     def _place(self, *sides: _Side) -> None:
         """Make the sides' buffers exist, and their inputs be there."""
@@ -321,28 +334,32 @@ class Bench:
         return {t.name: tensor_view(side.expected.images[t.storage], t) for t in tensors if t.role == "input"}
 
     def _compare(self, side: _Side, storages: Storages) -> tuple[Verification, str]:
-        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in side.outputs}
+        """Of a side's outputs those in these storages."""
+        held = (tensor for tensor in side.outputs if tensor.storage in storages)
+        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in held}
         verification, message = compare_all(self._op, side.expected, got, side.plan.arithmetic)
         return verification, message or self._stray_write(side, storages)
 
     def _stray_write(self, side: _Side, storages: Storages) -> str:
         zeroed = {step.buffer for step in side.plan.steps if isinstance(step, Zero)}
         for buffer in side.own:
-            inside = self._inside(side, buffer) if buffer.role == "output" else None
+            inside = self._inside(side, buffer) if buffer.name in storages else None
             if inside is not None:
-                outside = storages[buffer.name][inside[1]]
                 gap = 0 if buffer.name in zeroed else side.gap
-                if outside.tobytes() != bytes([gap]) * outside.nbytes:
+                if not (holds(storages[buffer.name], gap) | inside).all():
                     return f"{buffer.name}: written outside the tensors it holds"
         return ""
 
-    def _inside(self, side: _Side, buffer: Buffer) -> tuple[NDArray[np.bool_], NDArray[np.intp]] | None:
-        """Which elements of an output's storage belong to a tensor, and where the others are; None for all of them."""
+    def _inside(self, side: _Side, buffer: Buffer) -> NDArray[np.bool_] | None:
+        """Which elements of an output's storage belong to a tensor; None where all do."""
         if buffer not in self._covered:
             mask = covered(buffer.elements, tuple(t for t in side.outputs if t.storage == buffer.name))
             self._covered = {held: known for held, known in self._covered.items() if held.name != buffer.name}
-            self._covered[buffer] = None if mask.all() else (mask, np.flatnonzero(~mask))
+            self._covered[buffer] = None if mask.all() else mask
         return self._covered[buffer]
+
+    def _changed_inputs(self, sides: Sequence[_Side]) -> str:
+        return next(filter(None, map(self._changed_input, sides)), "")
 
     def _changed_input(self, side: _Side) -> str:
         """What the kernel did to its inputs; those are uploaded again for the next candidate."""

@@ -11,8 +11,8 @@ Bytes = NDArray[np.uint8]
 Fetch = Callable[[Bytes, int], None]
 """Fill an array with a buffer's bytes from an offset on; called in the reader's own thread."""
 
-_PIECE = 16 << 20
-_PIECES = 4
+_PIECE = 4 << 20  # so that an output of some megabytes is copied on while it arrives, too
+_PIECES = 8
 
 
 class Staging:

@@ -309,19 +309,29 @@ class Space:
         with self.template.named_errors():
             return self._violated(config, called=called)
 
-    def mended(self, config: Config) -> dict[str, Value] | None:
+    def mended(self, config: Config, *, by_any: bool = False) -> dict[str, Value] | None:
         """The configuration if it is valid; else the same with one parameter at its default that makes it so, of those
-        that the constraint names which it does not keep. None where none does, or where a value is not listed."""
+        that the constraint names which it does not keep. None where none does, or where a value is not listed.
+
+        `by_any`: then of all others, in the template's order; what breaks a limit of the device is mended by these.
+        That is for who has the space filtered, as a search has.
+        """
+
+        def valid(config: Config) -> bool:
+            return self.contains(config) if by_any else self.why_not(config) is None
+
         if not self.template.lists(config):
             return None
+        if valid(config):
+            return dict(config)
         with self.template.named_errors():
             namespace = self.namespace(config)
             broken = next((c for c in self.template.front.constraints if not c.expr(namespace)), None)
-        if broken is None:
-            return dict(config) if self.why_not(config) is None else None
-        for name, default in self.template.defaults.items():
-            changed = {**config, name: default}
-            if name in broken.expr.names and config[name] != default and self.why_not(changed) is None:
+        named = frozenset[str]() if broken is None else frozenset(broken.expr.names)
+        changes = {name: value for name, value in self.template.defaults.items() if config[name] != value}
+        for name in sorted(changes, key=lambda name: name not in named):
+            changed = {**config, name: changes[name]}
+            if (by_any or name in named) and valid(changed):
                 return changed
         return None
 

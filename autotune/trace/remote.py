@@ -40,6 +40,14 @@ class TracingProcess:
     ) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the process, unless it runs, without waiting for it.
+
+        Raises:
+            BuildError: it cannot be started, or `stop` was called.
+        """
+        self._running()
+
     def trace(self, task: TraceTask) -> Traced:
         """What `run_task` does, with its errors.
 

@@ -4,7 +4,6 @@ All of it takes seconds on cores that have nothing else to do, while the databas
 """
 
 import itertools
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -78,7 +77,7 @@ def begin_with(client: WorkerClient, subject: Subject, problem: Problem, options
 
 def _builds(subject: Subject, options: Options) -> int:
     """One a core; of a few trials, those that are asked for sure: families without a valid start ask something else."""
-    jobs = options.jobs or os.cpu_count() or 1
+    jobs = options.builds
     return jobs if options.trials is None else max(0, min(jobs, options.trials - len(subject.templates)))
 
 

@@ -6,7 +6,7 @@ lie once more as vectors do not allow, and once more than 2^31 elements apart; a
 they happened to give the right numbers. Verification on a GPU and the estimate's traced run have seen nothing of this.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +16,7 @@ from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.compilers.pool import BuildPool
 from autotune.core.candidate import Candidate
-from autotune.core.errors import BuildError, CompileError, LaunchError, TemplateError
+from autotune.core.errors import AutotuneError, BuildError, CompileError, LaunchError, TemplateError
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Value
@@ -49,22 +49,38 @@ class Examiner:
     is not examined again by this process: problems of other lengths have the same second problems.
     """
 
-    def __init__(self, task: Task, cache: BuildCache) -> None:
+    def __init__(self, task: Task, cache: BuildCache, builds: int = 2) -> None:
+        """`builds`: at a time, of what is expected."""
         self._task, self._cache = task, cache
         self._client = WorkerClient(CpuOpener(task.identity.spec))
         self._tracer = TracingProcess(LIMIT_S)
-        self._ahead = BuildPool(cache, 2)
-        self.expected: list[Future[Artifact]] = []  # builds that `expect` began
+        self._ahead = BuildPool(cache, builds)
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="examiner")
+        self._started: Future[None] | None = None  # of the processes
+        self.expected: dict[Candidate, list[Future[Artifact]]] = {}  # builds that `expect` began
         self.skipped = ""
 
-    def expect(self, candidate: Candidate) -> None:
-        """Begin to build what this one's examination needs, which takes longer than the rest of it.
+    def expect(self, candidates: Sequence[Candidate]) -> None:
+        """Begin what the examinations of these need, which takes longer than the rest: builds, and the processes.
 
         What was expected before and has not begun is dropped.
         """
-        for build in self.expected:
-            build.cancel()
-        self.expected.clear()
+        if self._started is None:
+            self._started = self._aside.submit(self._start)
+        for gone in self.expected.keys() - set(candidates):
+            for build in self.expected.pop(gone):
+                build.cancel()
+        for candidate in candidates:
+            if candidate not in self.expected:
+                self._build_ahead(candidate)
+
+    def _start(self) -> None:
+        with suppress(AutotuneError, WorkerTimeout, WorkerDied):  # who needs them tries again, and says so
+            self._tracer.start()
+            self._client.start()
+
+    def _build_ahead(self, candidate: Candidate) -> None:
+        builds = self.expected[candidate] = []
         problem = next(self._problems(candidate), self._task.reduced)
         with suppress(TemplateError):
             source = self._task.render(candidate, problem)
@@ -74,7 +90,7 @@ class Examiner:
             ):
                 build = self._ahead.submit(request)
                 build.add_done_callback(self._give_back)
-                self.expected.append(build)
+                builds.append(build)
 
     def _give_back(self, build: Future[Artifact]) -> None:
         if not build.cancelled() and build.exception() is None:
@@ -107,11 +123,16 @@ class Examiner:
     def close(self) -> None:
         """End the processes, and drop what was expected."""
         self._ahead.close()
+        self._client.kill(for_good=True)  # another thread may be starting them
+        self._tracer.stop()
+        self._aside.shutdown(wait=True)
         self._client.close()
         self._tracer.close()
 
     def _examine(self, candidate: Candidate, problems: tuple[Problem, ...]) -> str:
         """Both parts at once, since each spends most of its time in a compiler."""
+        if self._started is not None:
+            self._started.result()
         with ThreadPoolExecutor(1) as beside:
             checked = beside.submit(self._check, candidate, problems[0] if problems else self._task.reduced)
             for place, problem in enumerate(problems):
@@ -194,7 +215,7 @@ def placements_of(place: int) -> tuple[Placement, ...]:
     return (GAPS, *odd_ones(1 + place, 2, place)) if place < 2 else (GAPS, replace(ODD, turn=place))
 
 
-def nothing_expected(candidate: Candidate) -> None:
+def nothing_expected(candidates: Sequence[Candidate]) -> None:
     """For searches that have no core to spare, or build what is needed anyway."""
 
 

@@ -45,6 +45,9 @@ class SpaceLike(Protocol):
     def why_not(self, config: Config) -> str | None:
         """Why a configuration is not valid; None when it is."""
 
+    def mended(self, config: Config, *, by_any: bool = False) -> dict[str, Value] | None:
+        """The configuration if it is valid, else with one parameter at its default; None where that is not either."""
+
 
 @dataclass(frozen=True)
 class Family:

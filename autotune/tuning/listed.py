@@ -62,3 +62,7 @@ class ListedSpace:
     def why_not(self, config: Config) -> str | None:
         """A list knows no reasons."""
         return None if self.contains(config) else "it is not in the list of valid configurations"
+
+    def mended(self, config: Config, *, by_any: bool = False) -> dict[str, Value] | None:  # noqa: ARG002
+        """A list knows no defaults, either."""
+        return dict(config) if self.contains(config) else None

@@ -103,6 +103,12 @@ class Engine:
             return not self._open and not self._second and bool(self._seconded)
         return not self._open and bool(self._elsewhere or self._wanted)
 
+    @property
+    def all_asked(self) -> bool:
+        """Whether what is under way here is all that will be evaluated, as far as anybody knows."""
+        limit = self._limit()
+        return self.stopped is not None or (limit is not None and self.ledger.trials + len(self._open) >= limit)
+
     def follow(self) -> None:
         """Take in what has been recorded since the last call, by this process or another one."""
         for record in self.records.news():

@@ -110,10 +110,8 @@ def _current(candidate: Candidate, families: Families) -> Candidate | None:
 def _mended(candidate: Candidate, families: Families) -> Candidate | None:
     """The same with one parameter at its default, where that is valid."""
     family = next((family for family in families if family.name == candidate.template), None)
-    if family is None or not family.lists(candidate):
-        return None
-    changed = ({**candidate.config, name: value} for name, value in family.defaults.items())
-    return next((family.candidate(config) for config in changed if family.space.contains(config)), None)
+    config = None if family is None else family.space.mended(candidate.config, by_any=True)
+    return None if family is None or config is None else family.candidate(config)
 
 
 def _winners(records: Records, families: Families) -> Iterator[_Won]:

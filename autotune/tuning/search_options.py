@@ -1,5 +1,6 @@
 """How to search: what a user may choose, checked."""
 
+import os
 from dataclasses import dataclass
 
 from autotune.core.arguments import is_number, require_flags, require_whole
@@ -64,6 +65,11 @@ class Options:
     def learns(self) -> bool:
         """Whether results change what is asked; then the families' starts come first."""
         return self.sampler not in _UNLEARNED
+
+    @property
+    def builds(self) -> int:
+        """Builds at a time."""
+        return self.jobs or os.cpu_count() or 1
 
     def budget(self, opener: DeviceOpener) -> Budget:
         """Trials and time; a grid is walked to its end unless told otherwise."""

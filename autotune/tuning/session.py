@@ -1,6 +1,5 @@
 """One search from beginning to end: open the device, go on from what the database holds, search, name the winner."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -49,7 +48,7 @@ _TURN_S = 0.3
 
 
 _SPARE_CORES = 8
-"""With so many builds at a time two more do not slow the search down."""
+"""With so many builds at a time two more do not slow the search down, nor do a few more at its end."""
 
 
 @dataclass
@@ -65,8 +64,8 @@ class Session:
     listener: Listener = silent
     ledger: Ledger = field(default_factory=Ledger)
     examine: Callable[[Candidate], str] = nothing_wrong
-    expect: Callable[[Candidate], None] = nothing_expected
-    """Told of who leads in the second half, and is likely to be examined."""
+    expect: Callable[[Sequence[Candidate]], None] = nothing_expected
+    """Told of who is likely to be examined: who leads in the second half; at the end, all who will play the final."""
     only: Sequence[Candidate] | None = None
     """Evaluate these, as far as they are unknown, and no others."""
     timeline: Timeline = field(default_factory=lambda: Timeline(time.monotonic()))
@@ -84,23 +83,30 @@ class Session:
         require_some(self.families)
         engine = self._engine()
         resumed = self.ledger.trials
-        leader = self.ledger.best
+        told = [entry.candidate for entry in filter(None, [self.ledger.best])]
         with interruptible(engine):
             for _ in engine.steps():
-                if self._likely_to_stay and self.ledger.best is not None and self.ledger.best is not leader:
-                    leader = self.ledger.best
-                    self.expect(leader.candidate)
+                likely_now = self._likely_to_win(engine)
+                if likely_now and likely_now != told:
+                    told = likely_now
+                    self.expect(told)
                 self._report(engine, _phase(engine))
             self.timeline.mark("searched")
             ranked = self._rank(engine)
         self._report(engine, "done")
         return Findings(ranked, self.ledger, engine, resumed, self.unplayed)
 
-    @property
-    def _likely_to_stay(self) -> bool:
-        """Whether half of the trials are made: until then leaders change often, and builds for them are in vain."""
-        trials = self.clock.budget.trials
-        return trials is None or 2 * self.ledger.trials >= trials
+    def _likely_to_win(self, engine: Engine) -> list[Candidate]:
+        """Nobody until half of the trials are made: leaders change often, and builds for them are in vain.
+
+        Then the leader; once nothing more is asked and half of the cores have nothing to build, all finalists.
+        """
+        trials, best, load = self.clock.budget.trials, self.ledger.best, self.evaluator.load()
+        if best is None or (trials is not None and 2 * self.ledger.trials < trials):
+            return []
+        if self.options.final and engine.all_asked and 2 * (load.building + load.queued) <= self.options.builds:
+            return [entry.candidate for entry in self.ledger.ranked(spills=self.options.spills)[:FINALISTS]]
+        return [best.candidate]
 
     def _engine(self) -> Engine:
         options, families = self.options, self.families
@@ -267,11 +273,10 @@ def search_begun(
         )
     families = choose_families(subject.templates, task.problem, task.identity.spec)
     records = _begin(subject, task.problem, begun.opened, options, store)
-    builds = options.jobs or os.cpu_count() or 1
-    with _ended(records), closing(Examiner(task, begun.cache)) as examiner:
+    with _ended(records), closing(Examiner(task, begun.cache, max(2, options.builds // 2))) as examiner:
         session = Session(
             families, records, begun.pipeline, clock, options, task.emulated, listener, examine=examiner.complaint,
-            expect=examiner.expect if not task.emulated and builds >= _SPARE_CORES else nothing_expected,
+            expect=examiner.expect if not task.emulated and options.builds >= _SPARE_CORES else nothing_expected,
             only=likely(subject.templates, families, records) if options.quick else None, timeline=begun.timeline,
         )  # fmt: skip
         findings = session.run()

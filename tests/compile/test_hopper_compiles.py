@@ -12,10 +12,11 @@ from autotune.compilers.cache import BuildCache
 from autotune.compilers.nvcc import build_cubin
 from autotune.compilers.toolchain import find_nvcc
 from autotune.core.resources import resource_root
+from autotune.core.values import Config
 from autotune.families.includes import collect_includes
 from autotune.families.render import render
 from autotune.families.space import Space
-from autotune.families.template import load_template
+from autotune.families.template import find_template, load_template
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 from tests.compile.strictly import compile_strictly
@@ -174,3 +175,23 @@ def test_what_ptxas_does_not_do_is_reported(body: str, said: str, cache: BuildCa
     includes = collect_includes(body, (resource_root("templates"),), "a test")
     (report,) = build_cubin(kernel_source(body, includes=includes), "sm_90a", cache).kernels
     assert said in report.loss
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed"),
+    [
+        (64, {"BLOCK_M": 128}),
+        (64, {"BLOCK_M": 128, "ORDER": "late", "STAGGER": True}),
+        (128, {}),
+        (96, {"ORDER": "early"}),
+    ],
+    ids=str,
+)
+def test_gradients_that_keep_weights_have_registers(HS: int, changed: Config, cache: BuildCache) -> None:
+    """Where P stays in fp32 until dS by the family's count, ptxas neither spills nor serialises wgmma."""
+    family = find_template("backward", "flash_wgmma")
+    problem = get_op("backward").problem(HS=HS, dtype="fp16", causal="STAGGER" not in changed)
+    source = render(family, problem, {**family.defaults, **changed}, H200)
+    assert "KEPT = true" in source.body
+    for report in build_cubin(source, H200.arch, cache).kernels:
+        assert (report.spill_bytes, report.loss) == (0, ""), report.kernel

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from autotune.core.errors import ExpressionError, NoFeasibleConfiguration, TemplateError
+from autotune.core.values import Value
 from autotune.families import space as space_module
 from autotune.families.space import Space
 from autotune.families.template import builtin_templates
@@ -63,6 +64,35 @@ def test_why_not(make_template: MakeTemplate, change: dict[str, int | str], mess
     config = {**space.default(), **change}
     assert message in str(space.why_not(config))
     assert not space.contains(config)
+
+
+VALID: dict[str, Value] = {"BLOCK_M": 64, "WARPS": 4, "PAD": 0, "MODE": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "change", "named", "by_any"),
+    [
+        ("PAD == 0 or MODE == 'plain'", {}, {}, {}),
+        ("PAD == 0 or MODE == 'plain'", {"PAD": 1, "MODE": "swizzled"}, {"PAD": 0}, {"PAD": 0}),
+        # PAD would do, too, and comes first; but the constraint names the other one.
+        ("ROW <= HS or MODE == 'plain'", {"PAD": 1, "MODE": "swizzled"}, {"MODE": "plain"}, {"MODE": "plain"}),
+        ("ROW <= HS", {"PAD": 1}, None, {"PAD": 0}),  # it names a parameter by what is derived from it
+        ("PAD == 0", {"WARPS": 64}, None, {"WARPS": 4}),  # more threads than a block may have
+        ("PAD == 0", {"PAD": 1, "WARPS": 64}, None, None),  # two would have to change
+        ("PAD == 0", {"PAD": 2}, None, None),  # no value of it
+    ],
+)
+def test_one_parameter_at_its_default(
+    make_template: MakeTemplate,
+    rule: str,
+    change: dict[str, int | str],
+    named: dict[str, int | str] | None,
+    by_any: dict[str, int | str] | None,
+) -> None:
+    template = make_template(FRONT.replace("PAD == 0 or MODE == 'plain'", rule))
+    space, given = Space(template, PROBLEM, gpu("h200")), {**VALID, **change}
+    assert space.mended(given) == (None if named is None else {**given, **named})
+    assert space.mended(given, by_any=True) == (None if by_any is None else {**given, **by_any})
 
 
 def test_shared_memory_says_asked_and_available(make_template: MakeTemplate) -> None:

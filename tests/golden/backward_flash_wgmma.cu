@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          ddd6067152d3e4cb
+// hash:          1b011db725547d37
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -46,6 +46,8 @@ constexpr int BLOCK_M = 64;          // queries a step; keys, in dQ's pass
 constexpr int Q_STAGES = 3;          // tiles of Q in shared memory; of K, in dQ's pass
 constexpr int DO_STAGES = 3;         // of dO; of V
 constexpr Order ORDER = Order::EARLY;  // EARLY: dV before dS is computed; LATE: dQ of the step before after it
+constexpr bool KEPT = true;           // P until dS, in fp32; else dS comes from P as it was rounded
+constexpr int DQ_AFTER = 0;          // dQ of the step before comes behind so many 16 queries of dS, which leave it registers
 constexpr bool STAGGER = false;       // blocks of a head begin at different queries
 constexpr int HEADS_AT_ONCE = 0;     // whose blocks follow one another, to find Q, dO and dQ in L2; 0: all
 
@@ -148,14 +150,21 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
     });
 }
 
-/// The one of two arrays that has N elements, the first if both have.
-template <int N, int A, int B>
+/// The beginning of one of two arrays.
+template <int N, bool FIRST, int A, int B>
 __device__ __forceinline__ float (&one_of(float (&a)[A], float (&b)[B]))[N]
 {
-    if constexpr (A == N)
-        return a;
+    if constexpr (FIRST)
+        return reinterpret_cast<float (&)[N]>(a);
     else
         return b;
+}
+
+/// Of scores those of the 16 queries of a step.
+template <int REGISTERS>
+__device__ __forceinline__ const float (&part_of(const float (&s)[REGISTERS], int step))[8]
+{
+    return reinterpret_cast<const float (&)[8]>(s[8 * step]);
 }
 
 /// A warp group of consumers.
@@ -182,7 +191,7 @@ struct Consumer {
     }
 
     /// P of the group's keys, the first of them `key`, from S.
-    __device__ __forceinline__ void weigh(Rounded& p, Scores64& s, int tile, int key, bool masked) const
+    __device__ __forceinline__ void weigh(Scores64& s, int tile, int key, bool masked) const
     {
         if (masked) {
             int before[2];
@@ -195,13 +204,21 @@ struct Consumer {
             hide_before(s, before);
         }
         weigh_transposed(s, block.scores, shared.origins + q.stage * 4 * BLOCK_M);
-        round_weights<element>(p, s);
     }
 
+    /// dS of 16 of a tile's queries from P as it was rounded.
     __device__ __forceinline__ void differentiate(uint32_t (&ds)[4], const uint32_t (&p)[4], const Scores64& dp,
                                                   int step) const
     {
-        differentiate_transposed<element>(ds, p, dp + 8 * step, shared.deltas + d.stage * 4 * BLOCK_M + 64 * step);
+        const auto weights = [&](int i) { return unpack_pair<element>(p[i]); };
+        differentiate_transposed<element>(ds, weights, dp + 8 * step, shared.deltas + d.stage * 4 * BLOCK_M + 64 * step);
+    }
+
+    /// The same from P before.
+    __device__ __forceinline__ void differentiate(uint32_t (&ds)[4], const float (&p)[8], const Scores64& dp, int step) const
+    {
+        const auto weights = [&](int i) { return make_float2(p[2 * i], p[2 * i + 1]); };
+        differentiate_transposed<element>(ds, weights, dp + 8 * step, shared.deltas + d.stage * 4 * BLOCK_M + 64 * step);
     }
 
     /// dS of the group's keys, `first` of the block's on, to where all groups see it.
@@ -250,18 +267,28 @@ struct Consumer {
         wgmma_fence(dp);
         multiply_over_columns<element, Values, Douts>(dp, Values::rows_by_k(shared.v + group * 64 * Values::LINE), dout_tile());
         wgmma_wait<1>(s);
-        weigh(p, s, tile, block.key + group * 64, masked);
-        float apart[DQ_COLS == BLOCK_M ? 1 : DQ_COLS / 2];
-        Share& dq = one_of<DQ_COLS / 2>(s, apart);  // S is no longer needed
-        if constexpr (HAS_DQ && !LATE) begin_dq(dq);
+        weigh(s, tile, block.key + group * 64, masked);
+        if constexpr (!KEPT || EARLY) round_weights<element>(p, s);
+        constexpr bool IN_S = DQ_COLS == BLOCK_M && (!KEPT || LATE);  // where S is no longer needed
+        float apart[IN_S ? 1 : DQ_COLS / 2];
+        Share& dq = one_of<DQ_COLS / 2, IN_S>(s, apart);
+        if constexpr (HAS_DQ && !LATE && DQ_AFTER == 0) begin_dq(dq);
         if constexpr (EARLY) {
             wgmma_fence(p);
             add_product_over_rows<element, Douts>(dv, p, dout_tile());
             wgmma_commit();
         }
-        wgmma_wait<(HAS_DQ && !LATE) + EARLY>(dp);
+        wgmma_wait<(HAS_DQ && !LATE && DQ_AFTER == 0) + EARLY>(dp);
 #pragma unroll
-        for (int i = 0; i < BLOCK_M / 16; ++i) differentiate(ds[i], p[i], dp, i);
+        for (int i = 0; i < BLOCK_M / 16; ++i) {
+            if constexpr (HAS_DQ && !LATE && DQ_AFTER > 0)
+                if (i == DQ_AFTER) begin_dq(dq);
+            if constexpr (KEPT)
+                differentiate(ds[i], part_of(s, i), dp, i);
+            else
+                differentiate(ds[i], p[i], dp, i);
+            if constexpr (KEPT && !EARLY) round_weights<element>(p[i], part_of(s, i));
+        }
         if constexpr (HAS_DQ && LATE) begin_dq(dq);
         if constexpr (ADDED) place_ds(ds, group * 64);
         if constexpr (EARLY) {
@@ -276,7 +303,7 @@ struct Consumer {
             fence_async_shared();
             shared.pair_tiles.filled(exchanged);
             if constexpr (HAS_DQ) {
-                wgmma_wait<EARLY && !LATE ? 2 : 1>(dq);
+                wgmma_wait<EARLY && DQ_AFTER == 0 ? 2 : 1>(dq);
                 shared.pair_tiles.release(place_before(exchanged));
                 add_dq(dq, sums_before);
             }

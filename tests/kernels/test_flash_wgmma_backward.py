@@ -1,5 +1,6 @@
 """What the backward family for Hopper does in its own way, on the emulator."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from autotune.compilers.cache import BuildCache
 from autotune.core.outcome import Outcome
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value
+from autotune.families.render import render
 from autotune.families.space import Space
 from autotune.families.template import find_template
 from autotune.gpus.known import gpu
@@ -75,6 +77,7 @@ def test_rings_of_any_length(stages: int, judge: Judge) -> None:
         (32, {"ORDER": "early"}),
         (32, {"ORDER": "late", "DQ_ACCUMULATE": "bulk", "Q_STAGES": 1}),
         (64, {"BLOCK_M": 128}),
+        (64, {"BLOCK_M": 128, "ORDER": "late"}),
         (72, ROLES),
         (32, {**APART, "NEXT_KERNEL": "at_start"}),
         (64, {**TURNS, "BLOCK_M": 128}),
@@ -86,6 +89,30 @@ def test_no_mistakes_of_the_pipeline(HS: int, changed: Config, cache: BuildCache
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=140, T_kv=150, HS=HS, dtype="fp16", layout="bhtd")
     trace = traced(FAMILY, problem, valid(problem, changed), cache)
     assert [str(found) for found in trace.findings] == []
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed", "after"),
+    [
+        (64, {"BLOCK_M": 128}, 6),
+        (64, {"BLOCK_M": 128, "ORDER": "late"}, 0),
+        (96, {"ORDER": "early"}, 0),
+        (128, {}, 3),
+        (128, {"ORDER": "late"}, 0),
+        (128, {"ORDER": "early"}, None),
+        (64, {**TURNS, "BLOCK_M": 128}, None),
+    ],
+    ids=str,
+)
+def test_weights_kept_until_their_gradients(HS: int, changed: Config, after: int | None, judge: Judge) -> None:
+    """P in fp32 until dS, dQ of the step before at once or `after` so many 16 queries of it; None: P is rounded."""
+    problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=270, T_kv=290, HS=HS, dtype="bf16", causal=HS != 96)
+    config = valid(problem, changed)
+    body = render(FAMILY, problem, config, SPEC).body
+    assert re.findall(r"KEPT = (\w+);", body) == ["false" if after is None else "true"]
+    assert re.findall(r"DQ_AFTER = (\d+);", body) == [str(after or 0)]
+    found = judge(problem, config)
+    assert (found.outcome, found.message) == OK
 
 
 def test_heads_that_take_turns(cache: BuildCache) -> None:

@@ -247,8 +247,8 @@ def test_what_a_leader_needs_is_built_ahead(tmp_path: Path, monkeypatch: pytest.
     candidate = Candidate(template.name, template.hash, tuple(template.defaults.items()))
     with closing(examination.Examiner(task, BuildCache(tmp_path / "cache"))) as examiner:
         for _ in range(3):
-            examiner.expect(candidate)
-        wait(examiner.expected)
+            examiner.expect([candidate])
+        wait(examiner.expected[candidate])
         compiled = []
         monkeypatch.setattr(building, "_compile", lambda *_: compiled.append(1))
         assert examiner.complaint(candidate) == ""

@@ -91,7 +91,15 @@ struct AccumulatorRows {
     }
 };
 
-/// Weights, rounded, as operands A of wgmma, 16 keys each: where they lie is where it wants them.
+/// Weights of 16 keys, rounded, as an operand A of wgmma: where they lie is where it wants them.
+template <class T>
+__device__ __forceinline__ void round_weights(uint32_t (&p)[4], const float (&s)[8])
+{
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+}
+
+/// As many operands as there are 16 keys.
 template <class T, int STEPS>
 __device__ __forceinline__ void round_weights(uint32_t (&p)[STEPS][4], const float (&s)[8 * STEPS])
 {

@@ -32,9 +32,9 @@ __device__ __forceinline__ void weigh_transposed(float (&s)[REGISTERS], const Sc
     }
 }
 
-/// dS of 16 queries, rounded, from P as it was rounded and from dP. `deltas`: of these queries.
-template <class T>
-__device__ __forceinline__ void differentiate_transposed(uint32_t (&ds)[4], const uint32_t (&p)[4], const float* dp,
+/// dS of 16 queries, rounded, from P and from dP. `weights`: pairs of P by number. `deltas`: of these queries.
+template <class T, class Weights>
+__device__ __forceinline__ void differentiate_transposed(uint32_t (&ds)[4], const Weights& weights, const float* dp,
                                                          SharedAddress deltas)
 {
     const SharedAddress own = deltas + accumulator_col() * 4;
@@ -43,9 +43,9 @@ __device__ __forceinline__ void differentiate_transposed(uint32_t (&ds)[4], cons
         const float2 delta = load_shared_pair(own + 32 * half);
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-            const float2 weights = unpack_pair<T>(p[2 * half + row]);
+            const float2 p = weights(2 * half + row);
             const float* const pair = dp + 4 * half + 2 * row;
-            ds[2 * half + row] = pack<T>(weights.x * (pair[0] - delta.x), weights.y * (pair[1] - delta.y));
+            ds[2 * half + row] = pack<T>(p.x * (pair[0] - delta.x), p.y * (pair[1] - delta.y));
         }
     }
 }
