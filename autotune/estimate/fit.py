@@ -11,11 +11,12 @@ measured, and what its launches are there and here. With
   are under way,
 
 the compute part is the known one times work / (balance · hiding) here over the same there; half of the shorter of
-computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where bytes bound the known time, it says little of how fast work is
-done. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of a
-family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
-away, of another mask or dtype, or was never timed, counts as slower by some percent: of two that promise as much, the
-nearer is likelier to keep it. A pace from far away is doubted as much as a time from there. A start that its family lists for such problems without a time counts for more than a
+computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where
+bytes bound the known time, it says little of how fast work is done. A candidate whose time nobody kept is taken to be
+as quick as its family is at the nearest problems; one of a family that was never timed, as slow as the slowest of those
+that were, or a quarter of the GPU's rate. What is far away, of another mask or dtype, or was never timed, counts as
+slower by some percent: of two that promise as much, the nearer is likelier to keep it. A pace from far away is doubted
+as much as a time from there. A start that its family lists for such problems without a time counts for more than a
 default.
 
 These figures rank; they are no estimates of times, which `autotune.estimate.model` makes from compiled code.

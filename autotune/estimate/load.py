@@ -37,8 +37,8 @@ _BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shar
 
 @dataclass(frozen=True)
 class Load:
-    """Shares (0 to 1) of what a plan's heaviest launch uses: `balance` of the SMs' time, `busy` of it what does not wait
-    for latency either, `reach` of the bandwidth. `begun_ms`: until blocks that come after others compute."""
+    """Shares (0 to 1) of what a plan's heaviest launch uses: `balance` of the SMs' time, `busy` of it what does not
+    wait for latency either, `reach` of the bandwidth. `begun_ms`: until blocks that come after others compute."""
 
     balance: float
     busy: float
