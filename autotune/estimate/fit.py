@@ -48,6 +48,8 @@ _AN_OCTAVE_AWAY = 0.07  # mean error of what a time foretells where a length is 
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
 _ANOTHER_VALUE = 0.1  # where a value is another one than was timed
 _ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
+_OF_BYTES = 0.4  # of what bytes had of the known time more than they have here: it says the less of how fast work is
+_MOSTLY = 0.5  # the share from which on bytes are taken to have bound a known time
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
 _LISTED = 0.15  # a start for just such problems, never timed
@@ -118,11 +120,14 @@ def by_promise(
             untimed.append((known, here))
             continue
         away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
-        rates.setdefault(template.name, []).append((_bytes_bound(template, known, spec), away, rate))
+        share = _bytes_share(template, known, spec)
+        rates.setdefault(template.name, []).append((share > _MOSTLY, away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = _doubt(away) + (0 if alike else _ANOTHER_KIND)
         doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
-        timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
+        likely = here.ms(rate, spec)
+        doubt += _OF_BYTES * max(0.0, share - here.share_of_bytes(likely, spec))
+        timed.append(Expected(known, likely * doubt, away, alike, likely))
     paces: dict[tuple[str, bool], tuple[float, float] | None] = {}
     told = [(pace[-1], pace[1]) for of_one in rates.values() for pace in of_one]
     for known, here in untimed:
@@ -172,15 +177,15 @@ def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Proble
             known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
             rate = _rate(template, known, spec)
             if known.problem is not None and rate is not None:
-                yield known.problem, _bytes_bound(template, known, spec), rate
+                yield known.problem, _bytes_share(template, known, spec) > _MOSTLY, rate
 
 
-def _bytes_bound(template: Template, known: Known, spec: DeviceSpec) -> bool:
-    """Whether a known time is mostly that of its bytes."""
+def _bytes_share(template: Template, known: Known, spec: DeviceSpec) -> float:
+    """How much of a known time is that of its bytes, 0 to 1."""
     if known.problem is None or known.ms is None:
-        return False
+        return 0.0
     there = _work(template, known.like or known.candidate, known.problem, spec)
-    return there.memory_ms(spec) > 0.5 * (known.ms - there.overhead_ms)
+    return there.share_of_bytes(known.ms, spec)
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
@@ -218,6 +223,10 @@ class _Work:
     def memory_ms(self, spec: DeviceSpec) -> float:
         """The time that the bytes take."""
         return self.nbytes / (spec.bandwidth_gbs * 1e6)
+
+    def share_of_bytes(self, ms: float, spec: DeviceSpec) -> float:
+        """How much of a time is that of the bytes, 0 to 1."""
+        return min(1.0, self.memory_ms(spec) / max(ms - self.overhead_ms, 0.1 * ms))
 
     def ms(self, rate: float, spec: DeviceSpec) -> float:
         """The time at a rate (cost a millisecond), and at the GPU's bandwidth."""
