@@ -6,19 +6,17 @@ measured, and what its launches are there and here. With
 
 - *work*: the op's operations with lengths rounded up to the configuration's tiles (`Op.tiled_flops`) and the head to
   their width (which a family calls HS_TILE or COLS, that of V and out HS_V_TILE or V_COLS), as it executes them;
-- *balance*: blocks over what the SMs hold when the busiest of them is done;
-- *hiding* latency: w / (w + 4) for w warps on an SM, of the blocks that its shared memory, threads and registers have
-  room for; where warps compute in groups of four and others fetch (WARP_GROUPS), w / (w + 6) of those that compute;
-- *begun*: 1 µs for each block that begins on an SM after others, or piece of work where blocks stay;
+- *balance*, *hiding* and *begun*: how busy its blocks keep the SMs (`autotune.estimate.load`);
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
-  are under way: as a block's tiles wait in its shared memory, by how much of that the blocks at work have,
+  are under way,
 
-the compute part is the known one times work / (balance · hiding) here over the same there, and no time is less than
-the bytes take, or the work at the GPU's peak: where bytes bound the known time, it says little of how fast work is
-done. A candidate whose time nobody kept is taken to be as quick as its family is at the nearest problems; one of a
-family that was never timed, as slow as the slowest of those that were, or a quarter of the GPU's rate. What is far
-away, of another mask or dtype, or was never timed, counts as slower by some percent: of two that promise as much, the
-nearer is likelier to keep it. A start that its family lists for such problems without a time counts for more than a
+the compute part is the known one times work / (balance · hiding) here over the same there; half of the shorter of
+computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where
+bytes bound the known time, it says little of how fast work is done. A candidate whose time nobody kept is taken to be
+as quick as its family is at the nearest problems; one of a family that was never timed, as slow as the slowest of those
+that were, or a quarter of the GPU's rate. What is far away, of another mask or dtype, or was never timed, counts as
+slower by some percent: of two that promise as much, the nearer is likelier to keep it. A pace from far away is doubted
+as much as a time from there. A start that its family lists for such problems without a time counts for more than a
 default.
 
 These figures rank; they are no estimates of times, which `autotune.estimate.model` makes from compiled code.
@@ -30,13 +28,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
-from typing import Any
 
 from autotune.core.candidate import Candidate, make_candidate
 from autotune.core.errors import TemplateError
-from autotune.core.plan import Launch, LaunchPlan
 from autotune.core.problem import Problem
-from autotune.estimate.fallback import product_weight
+from autotune.estimate.load import load_of
 from autotune.families.planning import make_plan
 from autotune.families.space import Space
 from autotune.families.starts import Start
@@ -46,31 +42,21 @@ from autotune.ops.registry import get_op, problem_of
 from autotune.store.entries import place
 
 _UNKNOWN_SHARE = 0.25  # of the GPU's rate, where no time of the family is known
-_HALF_HIDDEN_WARPS = 4.0
-_HALF_HIDDEN_IN_GROUPS = 6.0  # of warps that compute in groups of four, and wait for one another
 _FIRST_LAUNCH_MS = 6e-3  # launch, filling the pipelines, the last blocks alone
 _NEXT_STEP_MS = 3e-3
-_NEXT_BLOCK_MS = 1e-3  # until the next block on an SM computes: its start, its first tiles, the last one's results
-_AN_OCTAVE_AWAY = 0.05  # by how much less a time is trusted that was taken where a length is twice as large
+_AN_OCTAVE_AWAY = 0.07  # mean error of what a time foretells where a length is twice as large; it grows as the root
 _ANOTHER_KIND = 0.1  # where the mask, the layout or the dtype is another
 _ANOTHER_VALUE = 0.1  # where a value is another one than was timed
 _ANOTHER_RUN = 0.03  # a start's time is not of the run in which winners were compared
+_OF_BYTES = 0.4  # of what bytes had of the known time more than they have here: it says the less of how fast work is
+_MOSTLY = 0.5  # the share from which on bytes are taken to have bound a known time
 _NEVER_TIMED = 0.6
 _NEAREST = 3  # times of a family whose median is taken for a candidate without one
-_LISTED = 0.3  # a start for just such problems, never timed
-_WAITING_BYTES = 65536.0
-"""Shared memory for tiles that an SM needs to have enough bytes under way: half of it waits for memory, at a bandwidth
-of 4.8 TB/s for some 0.9 µs."""
-
-_FETCHED_BETWEEN = 0.93
-"""Of the bandwidth, what warps reach that fetch between computing, where others do nothing else (WARP_GROUPS): steps of
-decoding took 1.07 to 1.18 times as long on an H200."""
-
-_UNHIDDEN = 0.1  # of the shorter of computing and moving bytes, which the longer does not quite hide
+_LISTED = 0.15  # a start for just such problems, never timed
+_UNHIDDEN = 0.5  # of the shorter of computing and moving bytes: the first tiles come before, the last results go after
 _ANOTHER_SIZE_AWAY = 1.0  # octaves that a time for another head size or mask counts as further away, as a family's rate
 _TILES = {"HS": ("HS_TILE", "COLS"), "HS_v": ("HS_V_TILE", "V_COLS")}
 """How families call the widths that heads are computed with."""
-_BYTES_A_THREAD = 64.0  # under way where tiles do not come through dynamic shared memory
 
 
 @dataclass(frozen=True)
@@ -134,28 +120,36 @@ def by_promise(
             untimed.append((known, here))
             continue
         away = math.dist(place(known.problem, op.exact_fields), place(problem, op.exact_fields))
-        rates.setdefault(template.name, []).append((_bytes_bound(template, known, spec), away, rate))
+        share = _bytes_share(template, known, spec)
+        rates.setdefault(template.name, []).append((share > _MOSTLY, away, rate))
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
-        doubt = 1 + _AN_OCTAVE_AWAY * away * (1 + away / 5) + (0 if alike else _ANOTHER_KIND)
+        doubt = _doubt(away) + (0 if alike else _ANOTHER_KIND)
         doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
-        timed.append(Expected(known, here.ms(rate, spec) * doubt, away, alike, here.ms(rate, spec)))
-    medians: dict[tuple[str, bool], float | None] = {}
+        likely = here.ms(rate, spec)
+        doubt += _OF_BYTES * max(0.0, share - here.share_of_bytes(likely, spec))
+        timed.append(Expected(known, likely * doubt, away, alike, likely))
+    paces: dict[tuple[str, bool], tuple[float, float] | None] = {}
+    told = [(pace[-1], pace[1]) for of_one in rates.values() for pace in of_one]
     for known, here in untimed:
         template, bound = templates[known.candidate.template], here.memory_ms(spec) > here.least_ms
-        slowest = min(
-            _UNKNOWN_SHARE * _peak(template, spec),
-            *(pace[-1] for of_one in rates.values() for pace in of_one),
-            math.inf,
-        )
-        if (template.name, bound) not in medians:
-            paces = [*rates.get(template.name, ()), *_starts_rates(template, problem, spec)]
-            nearest = sorted(paces, key=lambda pace: (pace[0] and not bound, *pace[1:]))[:_NEAREST]
-            medians[template.name, bound] = median(rate for *_, rate in nearest) if nearest else None
-        rate = medians[template.name, bound] or slowest
-        doubt = 1 + (_LISTED if known.listed else _NEVER_TIMED) + (_ANOTHER_VALUE if known.like is not None else 0)
+        if (template.name, bound) not in paces:
+            of_family = [*rates.get(template.name, ()), *_starts_rates(template, problem, spec)]
+            nearest = sorted(of_family, key=lambda pace: (pace[0] and not bound, *pace[1:]))[:_NEAREST]
+            paces[template.name, bound] = (
+                (median(rate for *_, rate in nearest), median(away for _, away, _ in nearest)) if nearest else None
+            )
+        unknown = (_UNKNOWN_SHARE * _peak(template, spec), max((away for _, away in told), default=0.0))
+        rate, away = paces[template.name, bound] or min([unknown, *told])
+        doubt = _doubt(away) + (_LISTED if known.listed else _NEVER_TIMED)
+        doubt += _ANOTHER_VALUE if known.like is not None else 0
         likely = here.ms(rate, spec)
         timed.append(Expected(known, likely * doubt, math.inf, alike=False, likely_ms=likely))
     return sorted(timed, key=lambda expected: expected.ms)
+
+
+def _doubt(away: float) -> float:
+    """How many times as long a candidate may take as its pace so many octaves away says."""
+    return 1 + _AN_OCTAVE_AWAY * math.sqrt(away)
 
 
 _Pace = tuple[bool, float, float]
@@ -183,15 +177,15 @@ def _timed_starts(template: Template, spec: DeviceSpec) -> Iterator[tuple[Proble
             known = Known(make_candidate(template.name, template.hash, config), problem_of(start.problem), start.ms)
             rate = _rate(template, known, spec)
             if known.problem is not None and rate is not None:
-                yield known.problem, _bytes_bound(template, known, spec), rate
+                yield known.problem, _bytes_share(template, known, spec) > _MOSTLY, rate
 
 
-def _bytes_bound(template: Template, known: Known, spec: DeviceSpec) -> bool:
-    """Whether a known time is mostly that of its bytes."""
+def _bytes_share(template: Template, known: Known, spec: DeviceSpec) -> float:
+    """How much of a known time is that of its bytes, 0 to 1."""
     if known.problem is None or known.ms is None:
-        return False
+        return 0.0
     there = _work(template, known.like or known.candidate, known.problem, spec)
-    return there.memory_ms(spec) > 0.5 * (known.ms - there.overhead_ms)
+    return there.share_of_bytes(known.ms, spec)
 
 
 def _rate(template: Template, known: Known, spec: DeviceSpec) -> float | None:
@@ -230,6 +224,10 @@ class _Work:
         """The time that the bytes take."""
         return self.nbytes / (spec.bandwidth_gbs * 1e6)
 
+    def share_of_bytes(self, ms: float, spec: DeviceSpec) -> float:
+        """How much of a time is that of the bytes, 0 to 1."""
+        return min(1.0, self.memory_ms(spec) / max(ms - self.overhead_ms, 0.1 * ms))
+
     def ms(self, rate: float, spec: DeviceSpec) -> float:
         """The time at a rate (cost a millisecond), and at the GPU's bandwidth."""
         compute, memory = max(self.cost / rate, self.least_ms), self.memory_ms(spec)
@@ -255,7 +253,7 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         }
         flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
-        load = _load(plan, names, template.front.tensor_cores, spec)
+        load = load_of(plan, names, op.heaviest(problem, config), spec, tensor_cores=template.front.tensor_cores)
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
         known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
@@ -263,56 +261,3 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
             _WORKS.clear()
         _WORKS[key] = known
     return known
-
-
-@dataclass(frozen=True)
-class _Load:
-    """Shares (0 to 1) of the SMs' time and of the bandwidth that the heaviest launch uses; `balance`: of SMs' time what
-    is left by those that have ended, `hiding`: of that what does not wait."""
-
-    balance: float
-    hiding: float
-    reach: float
-    begun_ms: float
-
-    @property
-    def busy(self) -> float:
-        return self.balance * self.hiding
-
-
-def _load(plan: LaunchPlan, names: Mapping[str, Any], tensor_cores: bool, spec: DeviceSpec) -> _Load:
-    """What a plan's heaviest launch uses: of several with operands as large, the one with most shared memory.
-
-    By `names` families say how their blocks work: one whose blocks stay and take one piece of work after the other
-    calls the number of pieces WORKS; one in which some warps only fetch calls the groups of four that compute
-    WARP_GROUPS; MIN_BLOCKS is for how many blocks an SM its threads leave registers.
-    """
-    sizes = {buffer.name: buffer.elements for buffer in plan.buffers}
-    launch = max(plan.launches, key=lambda launch: (product_weight(launch, sizes), launch.smem))
-    pieces = max(launch.blocks, names.get("WORKS", 0))
-    least = names.get("MIN_BLOCKS", 1) if tensor_cores else None
-    an_sm = math.ceil(pieces / spec.sm_count)
-    at_once = min(math.ceil(launch.blocks / spec.sm_count), _resident(launch, least, spec))
-    groups = at_once * names.get("WARP_GROUPS", 0)
-    warps = 4 * groups or at_once * math.ceil(launch.threads / spec.warp_size)
-    waiting = max(launch.smem, _BYTES_A_THREAD * launch.threads) * min(launch.blocks / spec.sm_count, at_once)
-    return _Load(
-        balance=pieces / (an_sm * spec.sm_count),
-        hiding=warps / (warps + (_HALF_HIDDEN_IN_GROUPS if groups else _HALF_HIDDEN_WARPS)),
-        reach=min(1.0, waiting / _WAITING_BYTES) * (1.0 if groups else _FETCHED_BETWEEN),
-        begun_ms=_NEXT_BLOCK_MS * (an_sm / at_once - 1),
-    )
-
-
-def _resident(launch: Launch, least: int | None, spec: DeviceSpec) -> int:
-    """Blocks of a launch that an SM has room for, as far as that is known before anything is compiled; at least 1.
-
-    On tensor cores a thread takes as many registers as it may.
-    """
-    by_threads = spec.max_threads_per_sm // launch.threads
-    by_smem = spec.shared_memory_per_sm // (launch.smem + spec.reserved_shared_memory)
-    most = min(by_threads, by_smem, spec.max_blocks_per_sm)
-    if least is not None:
-        a_thread = spec.max_registers_per_thread + 1
-        most = min(most, max(least, spec.registers_per_sm // (a_thread * launch.threads)))
-    return max(1, most)

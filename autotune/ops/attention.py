@@ -153,6 +153,15 @@ class Attention(Op):
 
         Of a causal tile on the diagonal all pairs are computed.
         """
+        return self.flops(problem.replace(T=1, T_kv=1, causal=False)) * self._tiled(problem, config)[-1]
+
+    def heaviest(self, problem: Problem, config: Config) -> float:
+        """The last queries see all keys."""
+        rows, keys, pairs = self._tiled(problem, config)
+        return rows * keys / pairs if problem["causal"] else 1.0
+
+    def _tiled(self, problem: Problem, config: Config) -> tuple[float, int, float]:
+        """Queries and keys in whole tiles, and the pairs of them that are computed; of one head."""
         T, T_kv = problem.integer("T"), problem.integer("T_kv")
         tiles = (config.get("BLOCK_M"), config.get("BLOCK_N"))
         BLOCK_M, BLOCK_N = (tile if isinstance(tile, int) and tile > 0 else 1 for tile in tiles)
@@ -163,8 +172,7 @@ class Attention(Op):
         if problem["causal"]:
             under = max(0.0, min(T, T_kv) - (BLOCK_M / together + BLOCK_N) / 2)
             hidden = under * under / 2 + max(0, T - T_kv) * T_kv
-        pairs = max(rows * keys - hidden, 1.0)
-        return self.flops(problem.replace(T=1, T_kv=1, causal=False)) * pairs
+        return rows, keys, max(rows * keys - hidden, 1.0)
 
     def _hidden(self, inputs: Arrays, rows: Mapping[str, slice], seed: int | None) -> Arrays:
         """NaN in these rows, of all columns, or of one by the seed: an end or a middle, odd or even.
@@ -336,6 +344,11 @@ class Backward(Attention):
 
         scale = self.scalars(problem)["scale"]
         return reference.backward(inputs, bool(problem["causal"]), scale, problem.dtype, arithmetic)
+
+    def heaviest(self, problem: Problem, config: Config) -> float:
+        """The first keys are seen by all queries that see any."""
+        rows, keys, pairs = self._tiled(problem, config)
+        return max(1.0, min(rows, keys) * keys / pairs if problem["causal"] else 1.0)
 
     def flops(self, problem: Problem) -> float:
         """Five matrix products: S, dQ and dK over HS, dP and dV over HS_v; 2.5 times forward where these are equal."""

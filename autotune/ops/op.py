@@ -245,6 +245,11 @@ class Op(ABC):
         """`flops` when lengths are rounded up to the tiles of a configuration, as far as its parameters tell."""
         return self.flops(problem)
 
+    def heaviest(self, problem: Problem, config: Config) -> float:  # noqa: ARG002 - without a mask all are alike
+        """Operations of the block that has most of them over those of the mean one, where blocks share out what is
+        computed in a configuration's tiles; at least 1."""
+        return 1.0
+
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
         return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))

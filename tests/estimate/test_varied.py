@@ -71,10 +71,11 @@ def test_what_shapes_launches_are_sizes_of_tiles_and_not_orders(
 
 @pytest.mark.parametrize("B", [24, 12])
 def test_rows_that_do_not_fit_a_length_become_fewer(B: int) -> None:
-    """384 queries are two tiles of 192 rows, and of 256 one and a half."""
+    """384 queries are two tiles of 192 rows, and of 256 one and a half: 0.87 of the time on an H200 (B=24)."""
     one, best = best_of(FORWARD.problem(B=B, NH=16, T=384, HS=64, causal=False))
     assert changes(best) == {"BLOCK_M": 192}
-    assert best.ms < 0.95 * one.ms
+    assert best.ms < one.ms
+    assert best.likely_ms == pytest.approx(0.87 * one.likely_ms, rel=0.04)
 
 
 def test_few_keys_get_narrow_tiles() -> None:
