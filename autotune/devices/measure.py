@@ -359,15 +359,12 @@ class Bench:
         return self._covered[buffer]
 
     def _changed_inputs(self, sides: Sequence[_Side]) -> str:
-        return next(filter(None, map(self._changed_input, sides)), "")
-
-    def _changed_input(self, side: _Side) -> str:
-        """What the kernel did to its inputs; those are uploaded again for the next candidate."""
-        for buffer in side.own:
-            if buffer.role == "input" and not self._device.equals(buffer.name, self._image(side, buffer)):
-                del self._uploaded[buffer.name]
-                return f"input {buffer.name} was changed"
-        return ""
+        """What the kernel did to its inputs; all those it changed are uploaded again for the next candidate."""
+        inputs = [(side, buffer) for side in sides for buffer in side.own if buffer.role == "input"]
+        changed = [b.name for side, b in inputs if not self._device.equals(b.name, self._image(side, b))]
+        for name in changed:
+            del self._uploaded[name]
+        return f"input {changed[0]} was changed" if changed else ""
 
 
 def judge_timing(timing: Timing, budget: TimingBudget) -> tuple[Outcome, str]:

@@ -151,3 +151,22 @@ def test_who_says_that_repeats_are_identical_is_held_to_it(cache: BuildCache) ->
     verdict = judge(adding, cache, deterministic=True)
     assert (verdict.outcome, verdict.timing) == (Outcome.WRONG_RESULT, None)
     assert verdict.message == "run again it gives other bits, though its family says that it is deterministic"
+
+
+def test_who_writes_to_inputs_does_not_spoil_the_next_one(cache: BuildCache) -> None:
+    """Not by one of several, nor by those of a second run, which lie elsewhere."""
+    right, end, write = (
+        forward(),
+        "element* const result",
+        "if (threadIdx.x == 0) q.data[0] = from_float<element>(9.0f);",
+    )
+    device = CpuDevice(SPEC, threads=2)
+    try:
+        bench = Bench(device, get_op("forward"), *expected(right.problem))
+        for writes in (write, write + write.replace("q.", "k.")):
+            wrong = plant(right, Planted(end, f"{writes} {end}"))
+            verdict = bench.evaluate(build_emulator(wrong, cache), wrong.plan, None)
+            assert (verdict.outcome, verdict.message) == (Outcome.WRONG_RESULT, "input q was changed")
+            assert_right(bench.evaluate(build_emulator(right, cache), right.plan, None))
+    finally:
+        device.close()
