@@ -73,7 +73,7 @@ class StoredWinner:
 
 @dataclass(frozen=True)
 class StoredSearch:
-    """A search; `resumed` tells that its settings had been searched before.
+    """A search; `resumed` tells that its settings had been searched before, `finished_at` when that came to its end.
 
     `runners`: the processes at it that are not known to be gone. Where all are, it was interrupted.
     """
@@ -89,6 +89,7 @@ class StoredSearch:
     updated_at: datetime
     resumed: bool = False
     runners: tuple["Runner", ...] = ()
+    finished_at: datetime | None = None
 
     def unheard(self, moment: float) -> str:
         """Of one that is running for all that can be told here: on which hosts, and since when.

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select
@@ -31,9 +32,10 @@ def start(
         row.device_id, row.problem_id = device_row(session, identity).id, problem_row(session, problem).id
         session.add(row)
     known = row.budget if resumed else {}
+    finished_at = row.updated_at if resumed and row.state == "finished" else None
     row.budget, row.state, row.updated_at = joined(budget, known, owner, now().timestamp()), "running", now()
     session.flush()
-    return to_search(session, row, resumed=resumed)
+    return replace(to_search(session, row, resumed=resumed), finished_at=finished_at)
 
 
 def end(session: Session, search_id: int, state: SearchState, owner: Owner | None = None) -> bool:

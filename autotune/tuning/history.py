@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Protocol
 
@@ -64,7 +65,7 @@ class Records:
     """Reads what any process records for this search, and writes what this one finds. Used by one thread.
 
     `driver`: only records made with this driver count (with the present model, those that it could not count, too);
-    None means any.
+    None means any. `finished_at`: when this very search came to its end before, and so examined who had won.
     """
 
     store: Store
@@ -74,6 +75,7 @@ class Records:
     driver: str | None = None
     owner: Owner = field(default_factory=Owner.here)
     lease_s: float = LEASE_S
+    finished_at: datetime | None = None
     _read_to: int = 0
     _looked: float = 0.0
 
@@ -133,6 +135,10 @@ class Records:
         """The winner so far, from this search or any other."""
         winner = self.store.winner(self.problem, self.identity.name, kind)
         return None if winner is None else winner.record
+
+    def examined(self, winner: StoredMeasurement) -> bool:
+        """Whether this winner is known to have passed its examination: after an interruption nobody knows."""
+        return self.finished_at is not None and winner.created_at <= self.finished_at
 
     def finalists(self, after_id: int) -> set[Candidate]:
         """What has been timed again since a record was made."""

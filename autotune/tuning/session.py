@@ -19,7 +19,7 @@ from autotune.devices.factory import DeviceOpener
 from autotune.devices.messages import Opened
 from autotune.ops.registry import get_op
 from autotune.store import Store
-from autotune.store.records import Owner, SearchState
+from autotune.store.records import Owner, SearchState, StoredMeasurement
 from autotune.tuning.beginning import Begun, begin, begin_with
 from autotune.tuning.budget import Budget, Clock
 from autotune.tuning.choose import Subject, choose_families, require_some
@@ -164,7 +164,8 @@ class Session:
             record = self.records.standing("measured")
             standing = None if record is None else record.candidate
             if standing in {entry.candidate for entry in ranked} and (not engine.learned or self._settled(ranked)):
-                return sorted(ranked, key=lambda entry: entry.candidate != standing)
+                ranked = sorted(ranked, key=lambda entry: entry.candidate != standing)
+                return ranked if engine.learned else self._stands(ranked, engine, record)
             left = self.clock.left
             finalists, self.unplayed = finalists_of(ranked, standing, None if left is None else max(left, FINAL_S))
             if not finalists:
@@ -208,15 +209,31 @@ class Session:
     def _crown(self, ranked: list[Entry], engine: Engine) -> list[Entry]:
         """Names the first that passes its examination the winner; those before it drop out.
 
-        Who interrupts a search waits for no examination, and what has won before has passed it.
+        Who interrupts a search waits for no examination, and what won in one that came to its end has passed it.
         """
         standing = self.records.standing("estimated" if self.estimated else "measured")
-        if not engine.stop and (engine.learned or standing is None or standing.candidate != ranked[0].candidate):
-            self._report(engine, "examining")
-            ranked = first_right(ranked, self.examine, self.records, self.ledger)
-            self.timeline.mark("examined")
+        known = standing is not None and standing.candidate == ranked[0].candidate and self.records.examined(standing)
+        if engine.learned or not known:
+            ranked = self._first_right(ranked, engine)
         if ranked:
             self.records.name_winner(ranked[0].record_id, spills=self.options.spills)
+        return ranked
+
+    def _stands(self, ranked: list[Entry], engine: Engine, standing: StoredMeasurement | None) -> list[Entry]:
+        """With the standing winner first, which is examined if that is in doubt, and only then may be another."""
+        if standing is None or self.records.examined(standing):
+            return ranked
+        right = self._first_right(ranked, engine)
+        if right and right[0] is not ranked[0]:
+            self.records.name_winner(right[0].record_id, spills=self.options.spills)
+        return right
+
+    def _first_right(self, ranked: list[Entry], engine: Engine) -> list[Entry]:
+        if engine.stop:
+            return ranked
+        self._report(engine, "examining")
+        ranked = first_right(ranked, self.examine, self.records, self.ledger)
+        self.timeline.mark("examined")
         return ranked
 
     def _report(self, engine: Engine, phase: Phase) -> None:
@@ -302,7 +319,8 @@ def _begin(subject: Subject, problem: Problem, opened: Opened, options: Options,
     limits = {"trials": options.trials, "timeout": options.timeout_s}
     owner = Owner.here()
     search = store.start_search(opened.identity, problem, named, limits, owner)
-    return Records(store, opened.identity, problem, search.id, opened.environment.get("driver"), owner)
+    driver = opened.environment.get("driver")
+    return Records(store, opened.identity, problem, search.id, driver, owner, finished_at=search.finished_at)
 
 
 @contextmanager

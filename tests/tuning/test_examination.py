@@ -83,6 +83,30 @@ def test_a_right_one_wins_over_one_that_is_wrong_elsewhere(tmp_path: Path) -> No
         assert result.outcomes == {Outcome.WRONG_RESULT: 1, Outcome.OK: 1}
 
 
+def test_who_led_when_a_search_was_interrupted_is_examined_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    def search_now(name: str) -> Found:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        return search(folder, **{name: family().replace(*MISTAKES[name]) if name in MISTAKES else family()})
+
+    for name in ("map", "right"):
+        with monkeypatch.context() as patch:
+            patch.setattr(examination.Examiner, "complaint", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                search_now(name)
+    result, _, won = search_now("map")
+    assert (result.best, won) == (None, False)
+    result, _, won = search_now("right")
+    assert (won, result.unexamined) == (True, "")
+    monkeypatch.setattr(examination.Examiner, "complaint", interrupt)
+    assert search_now("right")[2], "what has passed is not examined again"
+
+
 def test_an_examination_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BuildError("no C++ compiler found")
