@@ -9,6 +9,7 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
+from autotune.core.words import format_ms
 from autotune.gpus.spec import DeviceSpec
 
 if TYPE_CHECKING:
@@ -23,15 +24,20 @@ Answer = Literal["exact", "nearest", "architecture", "start", "default"]
 _NEAR = 2.0
 """Within so many octaves of lengths and counts, winners of the same kind of problem are likely to be good."""
 
+_FAR = 4.0
+"""Beyond so many nothing is known."""
+
 
 def sureness(expected: "Expected") -> str:
     """How sure it is that a configuration is good for a problem it was not timed for."""
     if math.isinf(expected.distance):
         return "a guess: nobody kept a time of this configuration"
     octaves = f"{expected.distance:.1f} octaves away" if expected.distance else "of the same lengths"
-    if not expected.alike:
-        return f"plausible: timed for a problem {octaves}, of another mask, layout or dtype"
-    return f"{'likely' if expected.distance <= _NEAR else 'plausible'}: timed for a problem {octaves}"
+    if expected.distance > _FAR:
+        trust = "a guess"
+    else:
+        trust = "likely" if expected.alike and expected.distance <= _NEAR else "plausible"
+    return f"{trust}: timed for a problem {octaves}{'' if expected.alike else ', of another mask, layout or dtype'}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ class Best:
         if self.found != self.problem:
             return f"for {self.found}, the nearest problem"
         return "for this problem" + ("" if self.answer == "architecture" else ", by another version of the template")
+
+    @property
+    def expectation(self) -> str:
+        """In words, what to expect of this problem where its time is not known; empty where nobody can say."""
+        return "" if self.expected_ms is None else f"{format_ms(self.expected_ms)} ms expected ({self.sure})"
 
     @cached_property
     def source(self) -> "KernelSource":

@@ -40,11 +40,13 @@ class Exported:
     config: dict[str, Value]
     arithmetic: str
     deterministic: bool
-    answer: str  # exact, nearest, architecture or default
+    answer: str  # exact, nearest, architecture, start or default
     kind: str  # measured, estimated or none
     ms: float | None
     found_ms: float | None
     found_for: str
+    expected_ms: float | None
+    sure: str
     source_hash: str
     main: bool
     compile: str
@@ -128,7 +130,8 @@ def export(  # noqa: PLR0913 - as `autotune.best`
         path=str(path), format=format, op=found.problem.op, problem=dict(found.problem.values),
         device=found.device.name, template=found.candidate.template, config=found.config, **found.traits.to_json(),
         answer=found.answer, kind=found.kind, ms=found.ms, found_ms=found.found_ms, found_for=found.found_for,
-        source_hash=found.source.hash, main=main, compile=compiled, notes=tuple(notes),
+        expected_ms=found.expected_ms, sure=found.sure, source_hash=found.source.hash, main=main, compile=compiled,
+        notes=tuple(notes),
     )  # fmt: skip
 
 

@@ -107,10 +107,19 @@ def heading(found: Best, compiled_by: str, more: Sequence[str] = (), comment: st
 
 def _time(found: Best) -> str:
     if found.found_ms is None:
-        return "never tuned: the template's default configuration"
+        what = (
+            "a start that the family lists for such problems"
+            if found.answer == "start"
+            else "the template's default configuration"
+        )
+        return "; ".join(filter(None, [f"never tuned: {what}", found.expectation]))
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
     time = f"{format_ms(found.found_ms)} ms, {verb} on {found.found_on}"
-    return f"not known; {time} {found.found_for}" if found.found_for else time
+    return (
+        "; ".join(filter(None, ["not known", found.expectation, f"{time} {found.found_for}"]))
+        if found.found_for
+        else time
+    )
 
 
 def kernel_code(source: KernelSource) -> str:

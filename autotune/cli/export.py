@@ -94,6 +94,8 @@ def _print(written: "Exported") -> None:
 
 
 def _time(written: "Exported") -> str:
+    expected = "" if written.expected_ms is None else f"{format_ms(written.expected_ms)} ms expected ({written.sure})"
     if written.found_ms is None:
-        return "never tuned"
-    return " ".join(filter(None, [f"{format_ms(written.found_ms)} ms {written.kind}", written.found_for]))
+        return ", ".join(filter(None, ["never tuned", expected]))
+    known = " ".join(filter(None, [f"{format_ms(written.found_ms)} ms {written.kind}", written.found_for]))
+    return ", ".join(filter(None, [expected, known]))

@@ -120,11 +120,36 @@ def test_the_header_says_what_the_file_is() -> None:
     head = export_text(found, "b.cu", main=True).split("\n\n")[0]
     assert "problem:        B=4 NH=12 NH_kv=12 T=512 T_kv=512 HS=64 dtype=fp16 causal=1 layout=bthd" in head
     assert "device:         NVIDIA H200 (sm_90a)" in head
-    assert "time:           never tuned" in head
+    assert "time:           never tuned: the template's default configuration\n" in head
     assert "compile:        nvcc -std=c++17 -O3 -arch=sm_90a b.cu -o b" in head
     assert f"autotune show {found.source.hash}" in head
     assert "licence:        MIT" in head
     assert "BLOCK_M=" in head
+
+
+def test_the_header_says_what_to_expect_and_why() -> None:
+    """Of a start, and of the winner of another problem; nothing but the time where it is known."""
+    default_one = default("backward", "flash_simt", "h200", T=512)
+    start = replace(default_one, answer="start", expected_ms=0.25, sure="likely: timed for a problem 1.0 octaves away")
+    nearest = replace(
+        start,
+        answer="nearest",
+        kind="measured",
+        found_ms=0.5,
+        found_on="h200",
+        found=default_one.problem.replace(T=1024),
+    )
+    expected = "0.25 ms expected (likely: timed for a problem 1.0 octaves away)"
+    assert time_of(start) == f"never tuned: a start that the family lists for such problems; {expected}"
+    assert time_of(nearest) == f"not known; {expected}; 0.5 ms, measured on h200 {nearest.found_for}"
+    known = replace(nearest, answer="exact", expected_ms=None, found=default_one.problem)
+    assert time_of(known) == "0.5 ms, measured on h200"
+
+
+def time_of(found: Best) -> str:
+    head = export_text(found, "b.cu", main=True).split("\n\n")[0]
+    (said,) = re.findall(r"^// time: +(.*)$", head, re.MULTILINE)
+    return str(said)
 
 
 @pytest.mark.parametrize(
