@@ -34,7 +34,8 @@ extern "C" __global__ void test(float* s, const float* dp, const float* origins,
     uint32_t p[QUERIES / 16][4], d[QUERIES / 16][4];
     round_weights<__half>(p, a);
     for (int i = 0; i < QUERIES / 16; ++i)
-        differentiate_transposed<__half>(d[i], p[i], b + 8 * i, shared_address(known[1]) + 64 * i);
+        differentiate_transposed<__half>(d[i], [&](int k) { return unpack_pair<__half>(p[i][k]); }, b + 8 * i,
+                                         shared_address(known[1]) + 64 * i);
     for (int i = 0; i < QUERIES / 2; ++i) {
         s[at(i)] = to_float(half_of<__half>(p[i / 8][i % 8 / 2], i % 2));
         ds[at(i)] = to_float(half_of<__half>(d[i / 8][i % 8 / 2], i % 2));
