@@ -125,7 +125,8 @@ def by_promise(
         alike = all(known.problem[name] == problem[name] for name in op.exact_fields)
         doubt = _doubt(away) + (0 if alike else _ANOTHER_KIND)
         doubt += (_ANOTHER_RUN if known.listed else 0) + (_ANOTHER_VALUE if known.like is not None else 0)
-        likely = here.ms(rate, spec)
+        own = known.ms if known.problem == problem and known.like is None else None
+        likely = here.ms(rate, spec) if own is None else own  # a time of this very problem needs no model
         doubt += _OF_BYTES * max(0.0, share - here.share_of_bytes(likely, spec))
         timed.append(Expected(known, likely * doubt, away, alike, likely))
     paces: dict[tuple[str, bool], tuple[float, float] | None] = {}
