@@ -32,6 +32,8 @@ def _alike(problem: Problem, i: int) -> Iterator[Problem]:
     """The problem itself, then with another dtype, another head size, or both: beginning with the i-th size."""
     op, fields = get_op(problem.op), problem.fields
     sizes = SIZES[i % len(SIZES) :] + SIZES[: i % len(SIZES)]
+    if "HS_v" in fields:  # for families that know one size alone
+        sizes += (problem.integer("HS_v"),)
     dtypes = tuple(dict.fromkeys((problem.dtype, *OPERAND_DTYPES)))
     changes: list[Fields] = [{"dtype": dtype} for dtype in dtypes]
     if "HS" in fields:

@@ -39,10 +39,8 @@ def _attention() -> Iterator[Fields]:
         heads = {"B": 1, "NH": 2, "NH_kv": 1 + i % 2}
         kind = {"dtype": OPERAND_DTYPES[i % 3], "layout": layouts[i % 3], "HS": HS, "HS_v": HS_v}
         yield {**heads, **kind, "T": 65, "T_kv": 65 if i % 3 == 2 else 113, "causal": i % 2 == 0}
-    for HS, HS_v, dtype in (
-        (75, 75, "fp16"),
-        (33, 50, "bf16"),
-    ):  # rows that begin anywhere, but multiples of 16 bytes apart
+    # Rows that begin anywhere, but multiples of 16 bytes apart.
+    for HS, HS_v, dtype in ((75, 75, "fp16"), (33, 50, "bf16")):
         yield {**_EIGHT_HEADS[0], "HS": HS, "HS_v": HS_v, "dtype": dtype, "layout": "bthd", "T": 65, "T_kv": 113}
 
 
