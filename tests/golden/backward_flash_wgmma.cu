@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1b011db725547d37
+// hash:          3d176ef2b535d6fb
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -150,12 +150,12 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
     });
 }
 
-/// The beginning of one of two arrays.
-template <int N, bool FIRST, int A, int B>
-__device__ __forceinline__ float (&one_of(float (&a)[A], float (&b)[B]))[N]
+/// One of two arrays.
+template <bool FIRST, int A, int B>
+__device__ __forceinline__ float (&one_of(float (&a)[A], float (&b)[B]))[FIRST ? A : B]
 {
     if constexpr (FIRST)
-        return reinterpret_cast<float (&)[N]>(a);
+        return a;
     else
         return b;
 }
@@ -256,6 +256,7 @@ struct Consumer {
     {
         constexpr bool HAS_DQ = ADDED && !First();
         constexpr bool EARLY = ORDER == Order::EARLY, LATE = ORDER == Order::LATE;
+        constexpr bool DQ_FIRST = HAS_DQ && !LATE && DQ_AFTER == 0;  // before dS
         Scores64 s, dp;
         Rounded p, ds;
         if constexpr (First()) shared.keys.wait_full(Once());
@@ -271,14 +272,14 @@ struct Consumer {
         if constexpr (!KEPT || EARLY) round_weights<element>(p, s);
         constexpr bool IN_S = DQ_COLS == BLOCK_M && (!KEPT || LATE);  // where S is no longer needed
         float apart[IN_S ? 1 : DQ_COLS / 2];
-        Share& dq = one_of<DQ_COLS / 2, IN_S>(s, apart);
-        if constexpr (HAS_DQ && !LATE && DQ_AFTER == 0) begin_dq(dq);
+        Share& dq = one_of<IN_S>(s, apart);
+        if constexpr (DQ_FIRST) begin_dq(dq);
         if constexpr (EARLY) {
             wgmma_fence(p);
             add_product_over_rows<element, Douts>(dv, p, dout_tile());
             wgmma_commit();
         }
-        wgmma_wait<(HAS_DQ && !LATE && DQ_AFTER == 0) + EARLY>(dp);
+        wgmma_wait<DQ_FIRST + EARLY>(dp);
 #pragma unroll
         for (int i = 0; i < BLOCK_M / 16; ++i) {
             if constexpr (HAS_DQ && !LATE && DQ_AFTER > 0)

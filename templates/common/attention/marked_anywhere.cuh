@@ -1,7 +1,7 @@
 // Gradients on their way to rows that begin at any element, marked where they are to be computed again.
 #pragma once
 
-#include "common/attention/exact.cuh"
+#include "common/attention/marked_gradients.cuh"
 #include "common/tile/rows.cuh"
 #include "common/tile/rows_anywhere.cuh"
 #include "common/tile/slab_copy.cuh"
@@ -12,10 +12,7 @@ template <class Tile, int HS, class T, int REGISTERS>
 __device__ __forceinline__ void store_marked(float (&x)[REGISTERS], float factor, const View<T, 4>& to, const RowPlace& at,
                                              int end, SharedAddress tile, int row)
 {
-    float zero = 0.0f;
-#pragma unroll
-    for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
-    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
+    mark_not_finite(x);
     place_accumulators<Tile, T>(tile, row, x, factor);
     __syncwarp();  // its 16 rows are a warp's own
     const int own = opaque_thread() % 128 / 32 * 16;

@@ -9,16 +9,23 @@
 #include "common/tile/rows.cuh"
 #include "common/tile/slab_copy.cuh"
 
+/// A warp's mark: NaN in the first element of its sixteen rows where any of its numbers is not finite.
+template <int REGISTERS>
+__device__ __forceinline__ void mark_not_finite(float (&x)[REGISTERS])
+{
+    float zero = 0.0f;
+#pragma unroll
+    for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
+    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
+}
+
 /// A warp group's accumulators, 64 rows of a gradient, scaled, by way of 64 rows of a tile from `row` on to the tensor of
 /// `map`, from `at` on if that `exists`. The group's barrier: number 1 + `group`. The copy goes on.
 template <class Tile, class T, int REGISTERS>
 __device__ __forceinline__ void store_marked(float (&x)[REGISTERS], float factor, const TensorMap& map, const int (&at)[4],
                                              bool exists, SharedAddress tile, int row, int group)
 {
-    float zero = 0.0f;
-#pragma unroll
-    for (int i = 0; i < REGISTERS; ++i) zero = fmaf(x[i], 0.0f, zero);
-    if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
+    mark_not_finite(x);
     place_accumulators<Tile, T>(tile, row, x, factor);
     fence_async_shared();
     named_barrier<128>(1 + group);

@@ -5,16 +5,21 @@
 // them zeros before its rows, `shift_rows`; sums along the rows come out shifted.
 #pragma once
 
-#include "common/ptx/global_chunk.cuh"
 #include "common/ptx/opaque.cuh"
-#include "common/ptx/shared_elements.cuh"
 #include "common/ptx/shared_vectors.cuh"
 #include "common/ptx/tensor_copy.cuh"
-#include "common/ptx/tensor_maps.cuh"
+#include "common/ptx/tensor_map.cuh"
 #include "common/tile/slab_tile.cuh"
 #include "common/view.cuh"
 
 constexpr int MOST_SHIFT = 7;  // elements: eight are 16 bytes
+
+/// The maps of such a tensor, one for each shift: the first dimension of each ends so many columns later, so that what lies
+/// behind a row's end is out of the tensor and arrives as zeros. The dimensions: columns, rows of a matrix, 2^20 steps of 16
+/// bytes, so many steps at once.
+struct TensorMaps {
+    TensorMap at[MOST_SHIFT + 1];
+};
 
 /// Where a matrix begins: `shift` elements behind `step` + 2^20 * `leap` times 16 bytes, from the multiple of 16 bytes on at or
 /// before the tensor's first element.
@@ -115,8 +120,11 @@ __device__ __forceinline__ void write_rows(SharedAddress tile, int row, int shif
     count = min(count, 16);
     if (col_stride != 1) {
 #pragma unroll 1
-        for (int i = lane; i < count * HS; i += 32)
-            rows[i / HS * row_stride + i % HS * col_stride] = load_shared_element(tile + Tile::offset(row + i / HS, i % HS + shift));
+        for (int i = lane; i < count * HS; i += 32) {
+            const int col = i % HS + shift;
+            const uint32_t word = load_shared_word(tile + Tile::offset(row + i / HS, col & ~1));
+            rows[i / HS * row_stride + i % HS * col_stride] = static_cast<uint16_t>(word >> col % 2 * 16);
+        }
         return;
     }
 #pragma unroll 2
@@ -127,7 +135,7 @@ __device__ __forceinline__ void write_rows(SharedAddress tile, int row, int shif
         if (own >= count || col < 0 || col + 8 > HS) continue;
         uint32_t words[4];
         load_elements<Tile, HS>(tile, row + own, col + shift, shift, words);
-        store_chunk(first + col, words);
+        *reinterpret_cast<uint4*>(first + col) = make_uint4(words[0], words[1], words[2], words[3]);
     }
     const int own = lane % 16;  // two lanes a row: what is before its first whole chunk, and behind its last
     if (own >= count) return;
