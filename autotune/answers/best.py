@@ -9,7 +9,6 @@ from autotune.core.candidate import Candidate
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
-from autotune.core.words import format_ms
 from autotune.gpus.spec import DeviceSpec
 
 if TYPE_CHECKING:
@@ -85,11 +84,6 @@ class Best:
         if self.found != self.problem:
             return f"for {self.found}, the nearest problem"
         return "for this problem" + ("" if self.answer == "architecture" else ", by another version of the template")
-
-    @property
-    def expectation(self) -> str:
-        """In words, what to expect of this problem where its time is not known; empty where nobody can say."""
-        return "" if self.expected_ms is None else f"{format_ms(self.expected_ms)} ms expected ({self.sure})"
 
     @cached_property
     def source(self) -> "KernelSource":

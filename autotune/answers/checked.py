@@ -1,4 +1,4 @@
-"""What a kernel takes where it lies: element types, addresses, and memory that results can go to."""
+"""What a call takes: numbers, and arrays where they lie: element types, addresses, memory that results can go to."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -11,6 +11,7 @@ from autotune.answers.overlaps import Apart, Layout, overlaps_itself
 from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.errors import UsageError
 from autotune.core.plan import TensorSpec
+from autotune.ops.op import Op
 
 
 def apart(described: Mapping[str, DeviceArray], tensors: Mapping[str, TensorSpec]) -> Apart | None:
@@ -27,6 +28,22 @@ def apart(described: Mapping[str, DeviceArray], tensors: Mapping[str, TensorSpec
     made = Apart({name: Layout.of(array) for name, array in described.items()}, written)
     made.check([array.address for array in described.values()])
     return made
+
+
+def number(name: str, value: Any, op: Op) -> float:
+    """A scalar that a call gives.
+
+    Raises:
+        UsageError: it is no finite number, or not positive where the op wants that.
+    """
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}={value!r} is no number") from error
+    if not np.isfinite(found) or (name in op.positive and found <= 0):
+        wanted = "a positive number" if name in op.positive else "a finite number"
+        raise UsageError(f"{name}={value!r} must be {wanted}")
+    return found
 
 
 def check_on_host(

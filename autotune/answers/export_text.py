@@ -14,7 +14,7 @@ from autotune.core.dtypes import DTYPES
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.resources import resource_root
-from autotune.core.words import format_ms
+from autotune.core.words import format_expected, format_ms
 from autotune.families.expressions import CUDA_TEXT, cpp_literal
 from autotune.families.flags import merged
 from autotune.families.source import NVCC_FLAGS, KernelSource
@@ -106,20 +106,14 @@ def heading(found: Best, compiled_by: str, more: Sequence[str] = (), comment: st
 
 
 def _time(found: Best) -> str:
+    expected = format_expected(found.expected_ms, found.sure)
     if found.found_ms is None:
-        what = (
-            "a start that the family lists for such problems"
-            if found.answer == "start"
-            else "the template's default configuration"
-        )
-        return "; ".join(filter(None, [f"never tuned: {what}", found.expectation]))
+        start = found.answer == "start"
+        what = "a start that the family lists for such problems" if start else "the template's default configuration"
+        return "; ".join(filter(None, [f"never tuned: {what}", expected]))
     verb = "measured" if found.kind == "measured" else "estimated by a model, not measured,"
     time = f"{format_ms(found.found_ms)} ms, {verb} on {found.found_on}"
-    return (
-        "; ".join(filter(None, ["not known", found.expectation, f"{time} {found.found_for}"]))
-        if found.found_for
-        else time
-    )
+    return "; ".join(filter(None, ["not known", expected, f"{time} {found.found_for}"])) if found.found_for else time
 
 
 def kernel_code(source: KernelSource) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from autotune.answers.arrays import DeviceArray, bind, describe, host_view, is_on_device
 from autotune.answers.best import Best
 from autotune.answers.calls import ArrayCall, Call, Scratch, TorchCall, missing_outputs, stream_of
-from autotune.answers.checked import apart, check_on_host
+from autotune.answers.checked import apart, check_on_host, number
 from autotune.answers.host_runs import GpuRunner, HostRunner, Runner
 from autotune.answers.libraries import library_of, make_outputs, stream_handle
 from autotune.answers.lookup import best, best_of_lengths
@@ -147,7 +147,7 @@ class Kernel:
         """A call that has not been made ready, or is not of PyTorch's tensors alone."""
         arrays = {name: value for name, value in given.items() if name not in self._scalars}
         self._check_names(arrays)
-        scalars = {name: self._number(name, given[name]) for name in self._scalars if name in given}
+        scalars = {name: number(name, given[name], self._op) for name in self._scalars if name in given}
         on_device = [is_on_device(array) for array in arrays.values()]
         if not any(on_device):
             return self._by_copy(arrays, scalars)
@@ -296,16 +296,6 @@ class Kernel:
             return found.plan
         namespace = Space(found.template, found.problem, found.device).namespace(found.config)
         return with_scalars(found.plan, {**namespace, **self._op.scalars(found.problem)}, scalars)
-
-    def _number(self, name: str, value: Any) -> float:
-        try:
-            number = float(value)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"{name}={value!r} is no number") from error
-        if not np.isfinite(number) or (name in self._op.positive and number <= 0):
-            wanted = "a positive number" if name in self._op.positive else "a finite number"
-            raise UsageError(f"{name}={value!r} must be {wanted}")
-        return number
 
     def _check_names(self, arrays: Mapping[str, Any]) -> None:
         unknown = sorted(arrays.keys() - self._tensors.keys())

@@ -18,7 +18,7 @@ from autotune.cli.options import (
     problem_options,
 )
 from autotune.cli.output import DbOption, JsonOption, print_json, say, say_missing
-from autotune.core.words import format_ms
+from autotune.core.words import format_expected, format_ms
 
 if TYPE_CHECKING:
     from autotune.answers.export import Exported
@@ -94,7 +94,7 @@ def _print(written: "Exported") -> None:
 
 
 def _time(written: "Exported") -> str:
-    expected = "" if written.expected_ms is None else f"{format_ms(written.expected_ms)} ms expected ({written.sure})"
+    expected = format_expected(written.expected_ms, written.sure)
     if written.found_ms is None:
         return ", ".join(filter(None, ["never tuned", expected]))
     known = " ".join(filter(None, [f"{format_ms(written.found_ms)} ms {written.kind}", written.found_for]))

@@ -27,6 +27,11 @@ def format_ms(ms: float | None) -> str:
     return "" if ms is None else f"{ms:.4g}"
 
 
+def format_expected(ms: float | None, sure: str) -> str:
+    """What to expect of a problem whose time is not known, and how sure that is; empty where nobody can say."""
+    return "" if ms is None else f"{format_ms(ms)} ms expected ({sure})"
+
+
 def plain(value: Value) -> str:
     """A field's value as it is written in keys: `1` and `0` for truth values."""
     return str(int(value)) if isinstance(value, bool) else str(value)
