@@ -11,10 +11,9 @@ from autotune.compilers.elf import Elf
 from autotune.core.errors import BuildError
 
 _INFO = ".nv.info."
-_PARAMETER = (
-    0x17,
-    0x45,
-)  # EIATTR_KPARAM_INFO: index, ordinal, offset, flags with the size; beyond 4 KB ..._V2: the size
+_PARAMETER = (0x17, 0x45)
+"""EIATTR_KPARAM_INFO: index, ordinal, offset, flags with the size; beyond 4 KB its second form, with the size alone."""
+
 _VALUES = 4  # an attribute with values behind it
 
 

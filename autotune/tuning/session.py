@@ -101,11 +101,13 @@ class Session:
 
         Then the leader; once nothing more is asked and half of the cores have nothing to build, all finalists.
         """
-        trials, best, load = self.clock.budget.trials, self.ledger.best, self.evaluator.load()
+        trials, best = self.clock.budget.trials, self.ledger.best
         if best is None or (trials is not None and 2 * self.ledger.trials < trials):
             return []
-        if self.options.final and engine.all_asked and 2 * (load.building + load.queued) <= self.options.builds:
-            return [entry.candidate for entry in self.ledger.ranked(spills=self.options.spills)[:FINALISTS]]
+        if self.options.final and engine.all_asked:
+            load = self.evaluator.load()
+            if 2 * (load.building + load.queued) <= self.options.builds:
+                return [entry.candidate for entry in self.ledger.ranked(spills=self.options.spills)[:FINALISTS]]
         return [best.candidate]
 
     def _engine(self) -> Engine:
