@@ -31,7 +31,7 @@ def judge(cache: BuildCache) -> Judge:
 
 def valid(problem: Problem, changed: Config) -> dict[str, Value]:
     config = {**FAMILY.defaults, **changed}
-    assert Space(FAMILY, problem, SPEC).why_not(config) is None
+    assert Space(FAMILY, problem, SPEC).why_not(config, called=True) is None
     return config
 
 
@@ -81,6 +81,8 @@ def test_rings_of_any_length(stages: int, judge: Judge) -> None:
         (72, ROLES),
         (32, {**APART, "NEXT_KERNEL": "at_start"}),
         (64, {**TURNS, "BLOCK_M": 128}),
+        (64, {"QUERY_SPLIT": 4, "NEXT_KERNEL": "at_start"}),
+        (72, {**ROLES, "QUERY_SPLIT": 2}),
     ],
     ids=str,
 )
@@ -135,6 +137,36 @@ def test_blocks_that_take_turns_at_dq(HS: int, changed: Config, judge: Judge) ->
     problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=203, T_kv=290, HS=HS, dtype="bf16", causal=causal)
     found = judge(problem, valid(problem, {**TURNS, **changed}))
     assert (found.outcome, found.message) == OK
+
+
+@pytest.mark.parametrize(
+    ("HS", "HS_v", "changed"),
+    [
+        (64, 64, {"QUERY_SPLIT": 4, "NEXT_KERNEL": "at_start"}),
+        (40, 24, {"QUERY_SPLIT": 8, "ORDER": "late", "NEXT_KERNEL": "at_end"}),
+        (128, 128, {"QUERY_SPLIT": 2, "ORDER": "early"}),
+        (80, 80, {"QUERY_SPLIT": 16, "DQ_ACCUMULATE": "bulk", "BLOCK_N": 64}),
+        (32, 32, {**APART, "QUERY_SPLIT": 4, "BLOCK_N": 192}),
+        (192, 128, {**ROLES, "QUERY_SPLIT": 2}),
+        (256, 256, {**ROLES, **APART, "DO_STAGES": 1, "QUERY_SPLIT": 4}),
+    ],
+    ids=str,
+)
+def test_blocks_that_share_queries(HS: int, HS_v: int, changed: Config, judge: Judge) -> None:
+    """Fewer and more shares than a head has tiles, and blocks of keys of which some shares have nothing to do."""
+    for T, T_kv, causal in ((203, 77, False), (150, 290, True), (290, 150, True)):
+        problem = BACKWARD.problem(
+            B=1, NH=6, NH_kv=2, T=T, T_kv=T_kv, HS=HS, HS_v=HS_v, dtype="fp16" if causal else "bf16", causal=causal
+        )  # fmt: skip
+        found = judge(problem, valid(problem, changed))
+        assert (found.outcome, found.message) == OK, (T, T_kv)
+
+
+def test_shares_are_for_idle_multiprocessors() -> None:
+    problem = BACKWARD.problem(B=8, NH=16, NH_kv=16, T=512, HS=64, dtype="fp16")
+    why = Space(FAMILY, problem, SPEC).why_not({**FAMILY.defaults, "QUERY_SPLIT": 2})
+    assert why is not None
+    assert "shares are for blocks that leave multiprocessors idle" in why
 
 
 def test_turns_want_keys_for_every_query() -> None:
