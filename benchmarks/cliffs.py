@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 JUMP = 1.3
 _LAUNCH_MS = 8e-3  # of one kernel, or several: below it no difference counts
 _TILES = (64, 128, 256)
-_SPLIT_T, _SPLIT_KEYS = 1024, 256
+_SPLIT_T, _SPLIT_KEYS, _SHARES = 1024, 256, 16
 _PEAK_SHARE = 0.5
 _BUDGET = TimingBudget(min_repeats=3, max_repeats=20, max_seconds=0.02, warmup=1)
 
@@ -130,8 +130,10 @@ def _tiled(problem: Problem, spec: DeviceSpec, rows: int, packed: bool) -> float
     heads = NH_kv if packed or backward else NH
     length = T_kv if backward else T * (NH // NH_kv) if packed else T
     blocks = B * heads * -(-length // rows)
-    most = 0 if backward or T > _SPLIT_T else (T_kv // _SPLIT_KEYS).bit_length()
-    counts = [blocks << split for split in range(max(1, most))]  # where queries are few, keys are split among blocks
+    # Where queries are few, keys are split among blocks; where blocks of keys are few, the queries that see them.
+    parts = NH // NH_kv * -(-T // 64) if backward else 1 if T > _SPLIT_T else T_kv // _SPLIT_KEYS
+    most = min(parts, 2 * spec.sm_count // blocks, _SHARES) if backward else parts
+    counts = [blocks << split for split in range(max(1, most.bit_length()))]
     waves = min(-(-count // spec.sm_count) * spec.sm_count / count for count in counts)
     return get_op(problem.op).tiled_flops(problem, way) * waves
 

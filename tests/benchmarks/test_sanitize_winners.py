@@ -107,3 +107,12 @@ def test_steps_of_decoding_have_a_small_problem() -> None:
     for subject in found:
         template = find_template(subject.problem.op, subject.line.candidate.template)
         assert Space(template, subject.problem, gpu("h200")).why_not(subject.line.candidate.config) is None
+
+
+def test_every_lane_arrives_where_a_ring_was_read() -> None:
+    """Of a family with rings: as many arrivals are waited for as there are lanes."""
+    line = next(line for line in shipped_winners() if line.candidate.template == "flash_wgmma")
+    text = program_text(Subject(line, [], small_problem(line)))
+    assert "\n        mbarrier_arrive(empty(at));\n" in text
+    assert "32 == 0) mbarrier_arrive(empty(at))" not in text
+    assert "mbarrier_init(first + 8 * (STAGES + stage), 32 * readers);" in text
