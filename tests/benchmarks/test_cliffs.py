@@ -65,7 +65,8 @@ def test_work_comes_in_whole_tiles_and_waves() -> None:
     assert compute(B=3, NH=11, T=4097) / whole == pytest.approx(tiles_of_64)
     assert compute(B=1, NH=34, T=4096) / whole == pytest.approx(17 / 16, rel=0.01)  # tiles of 64: 17 waves for 16
     backward = get_op("backward").problem(B=2, NH=10, T=4096, T_kv=77, causal=False)
-    flops = get_op("backward").tiled_flops(backward, {"BLOCK_M": 64, "BLOCK_N": 64})  # 40 blocks of keys, 4 shares of each
+    # 40 blocks of keys, four shares of each
+    flops = get_op("backward").tiled_flops(backward, {"BLOCK_M": 64, "BLOCK_N": 64})
     assert ideal_ms(backward, H200) == pytest.approx(8e-3 + flops * 2 * 132 / 160 / (0.5 * H200.tensor_tflops * 1e9))
 
 
