@@ -56,11 +56,14 @@ _REPLACED = {
     ),
 }
 _ARRIVALS = {
-    "if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(at));": "mbarrier_arrive(empty(at));",
+    "if (threadIdx.x % 32 == 0) mbarrier_arrive(": "mbarrier_arrive(",
+    "if (opaque_thread() % 32 == 0) mbarrier_arrive(": "mbarrier_arrive(",
     "+ stage), readers);": "+ stage), 32 * readers);",
+    "+ 8 * stage, writers);": "+ 8 * stage, 32 * writers);",
+    "mbarrier_init(added(at), SHARERS);": "mbarrier_init(added(at), 32 * SHARERS);",
 }
 """What racecheck does not follow: it counts what a thread did before an arrival of its own, not what the warp's barrier
-has put before that of its first lane. So every lane of a warp arrives where it has read a stage of a ring."""
+has put before that of its first lane. So every lane arrives where one does for its warp."""
 
 _SANITIZER = (
     "compute-sanitizer",

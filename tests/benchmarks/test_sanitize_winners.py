@@ -1,6 +1,7 @@
 """What compute-sanitizer is given, executed here without it: the changed exports still pass, at sizes that matter."""
 
 import os
+import re
 import stat
 import subprocess
 from dataclasses import replace
@@ -109,10 +110,15 @@ def test_steps_of_decoding_have_a_small_problem() -> None:
         assert Space(template, subject.problem, gpu("h200")).why_not(subject.line.candidate.config) is None
 
 
-def test_every_lane_arrives_where_a_ring_was_read() -> None:
-    """Of a family with rings: as many arrivals are waited for as there are lanes."""
-    line = next(line for line in shipped_winners() if line.candidate.template == "flash_wgmma")
+@pytest.mark.parametrize(
+    "name", ["SPLIT=keys", "SPLIT=gradients", "DQ_ACCUMULATE=turns"], ids=["rings", "exchange", "turns"]
+)
+def test_every_lane_arrives_where_one_does_for_its_warp(name: str) -> None:
+    """And as many arrivals are waited for; those of the threads that load are single ones."""
+    of_family = (line for line in shipped_winners() if line.candidate.template == "flash_wgmma")
+    line = next(line for line in of_family if name in line.candidate.key)
     text = program_text(Subject(line, [], small_problem(line)))
-    assert "\n        mbarrier_arrive(empty(at));\n" in text
-    assert "32 == 0) mbarrier_arrive(empty(at))" not in text
-    assert "mbarrier_init(first + 8 * (STAGES + stage), 32 * readers);" in text
+    assert "% 32 == 0) mbarrier_arrive(" not in text
+    counts = set(re.findall(r"    mbarrier_init\(.*, (1|\w+|32 \* \w+)\);", text))
+    exchanged, turns = "ExchangeBarriers" in text, "SumTurns" in text
+    assert counts == {"1", "32 * readers", *["32 * writers"] * exchanged, *["32 * SHARERS"] * turns}

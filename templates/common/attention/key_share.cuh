@@ -23,11 +23,12 @@ struct KeyShare : KeyBlock<BLOCK_N, BLOCK_M, CAUSAL, false> {
     template <class Visit>
     __device__ __forceinline__ void for_each_tile(const Visit& visit) const
     {
-        int head = begin / of_a_head(), tile = this->first_tile + begin % of_a_head();
 #pragma unroll 1
-        for (int left = end - begin; left > 0; --left) {
-            visit(head, tile);
-            next(head, tile);
+        for (int head = begin / of_a_head(); head * of_a_head() < end; ++head) {
+            int tile = first_of(head);
+            const int tile_end = end_of(head);
+#pragma unroll 1
+            for (; tile < tile_end; ++tile) visit(head, tile);
         }
     }
 
@@ -36,17 +37,16 @@ struct KeyShare : KeyBlock<BLOCK_N, BLOCK_M, CAUSAL, false> {
     __device__ __forceinline__ void for_each_step(const Visit& visit) const
     {
         const int masked_end = this->masked_end();
-        int head = begin / of_a_head(), tile = this->first_tile + begin % of_a_head();
-        visit(head, tile, Known<true>(), Known<true>());
-        next(head, tile);
-        int left = end - begin - 1;
+        const int first_head = begin / of_a_head();
 #pragma unroll 1
-        while (left > 0) {
+        for (int head = first_head; head * of_a_head() < end; ++head) {
+            int tile = first_of(head);
+            const int tile_end = end_of(head);
+            if (head == first_head) visit(head, tile++, Known<true>(), Known<true>());
 #pragma unroll 1
-            for (; left > 0 && tile < masked_end; --left, next(head, tile)) visit(head, tile, Known<true>(), Known<false>());
+            for (; tile < min(tile_end, masked_end); ++tile) visit(head, tile, Known<true>(), Known<false>());
 #pragma unroll 1
-            for (; left > 0 && tile >= masked_end; --left, next(head, tile))
-                visit(head, tile, Known<false>(), Known<false>());
+            for (; tile < tile_end; ++tile) visit(head, tile, Known<false>(), Known<false>());
         }
     }
 
@@ -58,10 +58,13 @@ struct KeyShare : KeyBlock<BLOCK_N, BLOCK_M, CAUSAL, false> {
         return static_cast<int>(static_cast<long long>(share) * this->heads * of_a_head() / SHARES);
     }
 
-    __device__ __forceinline__ void next(int& head, int& tile) const
+    /// Of a head of which the share has tiles: its first one, and that before which it ends.
+    __device__ __forceinline__ int first_of(int head) const
     {
-        if (++tile < this->tiles) return;
-        tile = this->first_tile;
-        ++head;
+        return this->first_tile + max(0, begin - head * of_a_head());
+    }
+    __device__ __forceinline__ int end_of(int head) const
+    {
+        return min(this->tiles, this->first_tile + end - head * of_a_head());
     }
 };

@@ -16,22 +16,29 @@ __device__ __forceinline__ bool round_key_sums(const float* sums, float scale, c
 {
     const RowPlace upper = {first.b, first.h, first.t + static_cast<int>(threadIdx.x) % 32 / 4};
     const RowPlace lower = {first.b, first.h, upper.t + 8};
+    // Columns that are asked for before any is looked at: memory is what this waits for.
+    constexpr int AT_ONCE = COLS > 64 ? 128 : COLS > 32 ? 64 : 32;
     float zero = 0.0f;  // 0 times all
-#pragma unroll 2
-    for (int col = 0; col < HS; col += 32) {
-        float4 x[4] = {};
+#pragma unroll 1
+    for (int begin = 0; begin < HS; begin += AT_ONCE) {
+        float4 x[AT_ONCE / 8] = {};
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (col + 8 * i < COLS) x[i] = Sums::read(sums, first.t % 64, col + 8 * i);
-        uint32_t pairs[2][4];
+        for (int i = 0; i < AT_ONCE / 8; ++i)
+            if (begin + 8 * i < COLS) x[i] = Sums::read(sums, first.t % 64, begin + 8 * i);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            pairs[0][i] = pack<T>(x[i].x * scale, x[i].y * scale);
-            pairs[1][i] = pack<T>(x[i].z * scale, x[i].w * scale);
-            zero = fmaf(x[i].x, 0.0f, fmaf(x[i].y, 0.0f, fmaf(x[i].z, 0.0f, fmaf(x[i].w, 0.0f, zero))));
+        for (int part = 0; part < AT_ONCE / 32; ++part) {
+            uint32_t pairs[2][4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float4 own = x[4 * part + i];
+                pairs[0][i] = pack<T>(own.x * scale, own.y * scale);
+                pairs[1][i] = pack<T>(own.z * scale, own.w * scale);
+                zero = fmaf(own.x, 0.0f, fmaf(own.y, 0.0f, fmaf(own.z, 0.0f, fmaf(own.w, 0.0f, zero))));
+            }
+            const int col = begin + 32 * part;
+            write_pairs<HS>(pairs[0], row_of(gradient, upper), gradient.stride[3], col, upper.t < rows);
+            write_pairs<HS>(pairs[1], row_of(gradient, lower), gradient.stride[3], col, lower.t < rows);
         }
-        write_pairs<HS>(pairs[0], row_of(gradient, upper), gradient.stride[3], col, upper.t < rows);
-        write_pairs<HS>(pairs[1], row_of(gradient, lower), gradient.stride[3], col, lower.t < rows);
     }
     return __all_sync(ALL_LANES, zero == 0.0f);
 }
