@@ -27,9 +27,10 @@ BETWEEN, CHANGES = "look_between", "look_for_changes"
 COMPARED: Mapping[str, str] = {dtype: f"compare_{dtype}" for dtype in ("fp16", "bf16", "fp32", "fp64")}
 """The kernel that compares, by element type."""
 
+RECORD_WORDS, UNIT_WORDS = 6, 2
+"""Of 8 bytes: what `Record` and `Unit` take."""
+
 _AXES = 4
-RECORD_WORDS, SHAPE_WORDS = 6, 3 * _AXES
-"""Of 8 bytes: what `Record` and `Shape` take."""
 
 _LARGEST = 2**31  # elements of a unit
 
@@ -78,17 +79,15 @@ class Places:
         return len(self.offsets) * self.elements
 
     @property
-    def words(self) -> int:
-        """Of the table."""
-        return SHAPE_WORDS + 2 * len(self.offsets)
+    def axes(self) -> tuple[int, ...]:
+        """Extents, strides, and strides of the bounds: of four axes each, as `Units` of comparison.cu has them."""
+        bounds = _four(self.bounds, 1)
+        along = (0 if n == 1 else stride for n, stride in zip(bounds, contiguous(bounds), strict=True))
+        return (*_four(self.shape, 1), *_four(self.strides, 0), *along)
 
     def table(self) -> NDArray[np.int64]:
-        """`Shape` of comparison.cu, then a `Unit` for each."""
-        bounds = _four(self.bounds, 1)
-        along = [0 if n == 1 else stride for n, stride in zip(bounds, contiguous(bounds), strict=True)]
-        axes = [_four(self.shape, 1), _four(self.strides, 0), along]
-        units = np.array([self.offsets, self.sources], np.int64).T
-        return np.concatenate([np.array(axes, np.int64).reshape(-1), units.reshape(-1)])
+        """A `Unit` of comparison.cu for each."""
+        return np.array([self.offsets, self.sources], np.int64).T.reshape(-1)
 
     def where(self, op: Op, problem: Problem, index: int) -> tuple[int, ...] | None:
         """In the whole output, where the element of this number lies; as `compare_all` says it."""

@@ -136,7 +136,8 @@ class CudaDevice:
         return build_cubin(source, self.identity.spec.arch, BuildCache())
 
     def free_bytes(self) -> int:
-        free, _ = self._driver.mem_get_info()
+        with self._translated("cannot ask how much memory is free"):
+            free, _ = self._driver.mem_get_info()
         return int(free)
 
     def run(self, program: Program, plan: LaunchPlan) -> float:

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from autotune.compilers.artifact import Artifact
 from autotune.core.dtypes import DTYPES
 from autotune.core.measurement import OutputCheck, Verification
-from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, TensorSpec, Zero
+from autotune.core.plan import Arg, Buffer, Launch, LaunchPlan, PointerArg, ScalarArg, Step, TensorSpec, ViewArg, Zero
 from autotune.devices.comparison_tables import (
     BETWEEN,
     CHANGES,
     COMPARED,
     RECORD_WORDS,
-    SHAPE_WORDS,
     THREADS,
+    UNIT_WORDS,
     Places,
     bounds_of,
     comparison_source,
@@ -53,19 +53,17 @@ class Making:
     def __init__(self, device: Device | None) -> None:
         """Begin to build them, if the device compares at all; None: it is not to."""
         self._begun: Future[Artifact] | None = None
-        self._room = 0
         if isinstance(device, Comparing):
-            self._room = device.free_bytes() // _PART_OF_FREE
             self._begun = ThreadPoolExecutor(1, "comparison kernels").submit(device.build, comparison_source())
 
     def ready(self, device: Device, op: Op) -> "DeviceComparison | None":
         """The comparison, once. Waits a while; who gets none asks again."""
-        if self._begun is None:
+        if self._begun is None or not isinstance(device, Comparing):
             return None
         try:
             artifact = self._begun.result(_PATIENCE_S)
             self._begun = None
-            return DeviceComparison(device, op, artifact, self._room)
+            return DeviceComparison(device, op, artifact, device.free_bytes() // _PART_OF_FREE)
         except TimeoutError:
             return None
         except Exception:  # noqa: BLE001 - no search fails for what makes it quicker
@@ -221,6 +219,7 @@ class DeviceComparison:
         def content(what: str, dtype: str, elements: int, key: Hashable, make: Callable[[], NDArray[Any]]) -> _Content:
             return _Content(Buffer(f"{_OURS}{what}", dtype, elements, "workspace"), key, make)
 
+        where = f"places of {name} in {places.tensor.storage}, {which}, {arithmetic}"
         return (
             content(
                 f"references of {name}, {which}", "fp64", units * places.elements, "",
@@ -230,23 +229,24 @@ class DeviceComparison:
                 f"bounds of {name}, {which}, {arithmetic}", "fp64", units * places.bounds_apart, "",
                 lambda: bounds_of(expected, places, arithmetic),
             ),
-            content(
-                f"places of {name} in {places.tensor.storage}, {which}, {arithmetic}", "int64", places.words, places,
-                places.table,
-            ),
+            content(where, "int64", UNIT_WORDS * len(places.offsets), places, places.table),
         )  # fmt: skip
 
     def _compare(self, side: Side, places: Places, number: int) -> Launch:
         references, bounds, table = (content.buffer for content in self._wanted(side, places))
-        tensor = places.tensor
+        tensor, units = places.tensor, len(side.expected.units)
+        held = next(buffer.elements for buffer in side.own if buffer.name == tensor.storage)
         args = (
             PointerArg("storage", tensor.storage, 0, tensor.dtype, "input"),
+            ScalarArg("held", "long long", held),
             PointerArg("inside", _INSIDE, 0, "uint8", "workspace"),
-            _pointer(references), _pointer(bounds), _pointer(table, SHAPE_WORDS),
+            _pointer(references),
+            _pointer(bounds),
+            ScalarArg("different", "long long", units),
+            ScalarArg("bounds_apart", "long long", places.bounds_apart),
+            ViewArg("units", table.name, 0, table.dtype, places.axes, table.role),
             ScalarArg("number", "long long", len(places.offsets)),
-            ScalarArg("bound_apart", "long long", places.bounds_apart),
-            _pointer(table),
-        )  # fmt: skip
+        )
         return _launch(COMPARED[tensor.dtype], args, places.total, number)
 
 
@@ -288,8 +288,8 @@ def _launch(kernel: str, args: tuple[Arg, ...], elements: int, number: int) -> L
     return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, (*args, records))
 
 
-def _pointer(buffer: Buffer, offset: int = 0) -> PointerArg:
-    return PointerArg(buffer.name, buffer.name, offset, buffer.dtype, buffer.role)
+def _pointer(buffer: Buffer) -> PointerArg:
+    return PointerArg(buffer.name, buffer.name, 0, buffer.dtype, buffer.role)
 
 
 def _copy(buffer: Buffer) -> Buffer:

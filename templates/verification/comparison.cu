@@ -34,15 +34,16 @@ struct Record {
 
 __device__ __forceinline__ Record nothing_yet() { return {-1.0, 0.0, 0.0, 0, 0, 0}; }
 
-/// A tensor of up to four dimensions. Strides in elements; of a bound they are 0 along what has the same one.
-struct Shape {
-    long long extent[4], stride[4], bound_stride[4];
-};
-
 /// One of so many pieces that are compared each with its own reference.
 struct Unit {
     long long offset;  // of its first element in the storage
     long long source;  // the number of its reference
+};
+
+/// Units of up to four dimensions. Strides in elements; of a bound they are 0 along what has the same one.
+struct Units {
+    const Unit* at;
+    long long extent[4], stride[4], bound_stride[4];
 };
 
 __device__ __forceinline__ double widened(double x) { return x; }
@@ -87,25 +88,31 @@ __device__ __forceinline__ void write_record(const Record& mine, Record* records
 }
 
 /// All elements of a tensor's units, each by its bound. Marks in `inside`, a byte an element, what of the storage it is.
+///
+/// `held` elements are in the storage, references and bounds of `different` units there, bounds so far apart, and so
+/// many units, the `number`, are compared. Where one lies outside of that, a stray write has changed it.
 template <class T>
 __device__ __forceinline__ void compare(
-    const T* storage, unsigned char* inside, const double* references, const double* bounds, const Unit* units,
-    long long number, long long bound_apart, const Shape* places, Record* records)
+    const T* storage, long long held, unsigned char* inside, const double* references, const double* bounds,
+    long long different, long long bounds_apart, Units units, long long number, Record* records)
 {
-    const Shape shape = *places;
-    const long long elements = shape.extent[0] * shape.extent[1] * shape.extent[2] * shape.extent[3];
+    const long long elements = units.extent[0] * units.extent[1] * units.extent[2] * units.extent[3];
     Record worst = nothing_yet();
     for (long long i = blockIdx.x * THREADS + threadIdx.x; i < number * elements; i += gridDim.x * THREADS) {
-        const Unit unit = units[i / elements];
+        const Unit unit = units.at[i / elements];
         unsigned rest = i % elements;
         const unsigned element = rest;
-        long long place = unit.offset, bound_place = unit.source * bound_apart;
+        long long place = unit.offset, bound_place = unit.source * bounds_apart;
 #pragma unroll
         for (int axis = 3; axis >= 0; --axis) {
-            const unsigned at = rest % unsigned(shape.extent[axis]);
-            rest /= unsigned(shape.extent[axis]);
-            place += at * shape.stride[axis];
-            bound_place += at * shape.bound_stride[axis];
+            const unsigned at = rest % unsigned(units.extent[axis]);
+            rest /= unsigned(units.extent[axis]);
+            place += at * units.stride[axis];
+            bound_place += at * units.bound_stride[axis];
+        }
+        if (place < 0 || place >= held || unit.source < 0 || unit.source >= different) {
+            worst.doubtful += 1;
+            continue;
         }
         inside[place] = 1;
         const double got = widened(storage[place]), reference = references[unit.source * elements + element];
@@ -126,31 +133,31 @@ __device__ __forceinline__ void compare(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) compare_fp16(
-    const __half* storage, unsigned char* inside, const double* references, const double* bounds, const Unit* units,
-    long long number, long long bound_apart, const Shape* shape, Record* records)
+    const __half* storage, long long held, unsigned char* inside, const double* references, const double* bounds,
+    long long different, long long bounds_apart, Units units, long long number, Record* records)
 {
-    compare(storage, inside, references, bounds, units, number, bound_apart, shape, records);
+    compare(storage, held, inside, references, bounds, different, bounds_apart, units, number, records);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) compare_bf16(
-    const __nv_bfloat16* storage, unsigned char* inside, const double* references, const double* bounds,
-    const Unit* units, long long number, long long bound_apart, const Shape* shape, Record* records)
+    const __nv_bfloat16* storage, long long held, unsigned char* inside, const double* references, const double* bounds,
+    long long different, long long bounds_apart, Units units, long long number, Record* records)
 {
-    compare(storage, inside, references, bounds, units, number, bound_apart, shape, records);
+    compare(storage, held, inside, references, bounds, different, bounds_apart, units, number, records);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) compare_fp32(
-    const float* storage, unsigned char* inside, const double* references, const double* bounds, const Unit* units,
-    long long number, long long bound_apart, const Shape* shape, Record* records)
+    const float* storage, long long held, unsigned char* inside, const double* references, const double* bounds,
+    long long different, long long bounds_apart, Units units, long long number, Record* records)
 {
-    compare(storage, inside, references, bounds, units, number, bound_apart, shape, records);
+    compare(storage, held, inside, references, bounds, different, bounds_apart, units, number, records);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) compare_fp64(
-    const double* storage, unsigned char* inside, const double* references, const double* bounds, const Unit* units,
-    long long number, long long bound_apart, const Shape* shape, Record* records)
+    const double* storage, long long held, unsigned char* inside, const double* references, const double* bounds,
+    long long different, long long bounds_apart, Units units, long long number, Record* records)
 {
-    compare(storage, inside, references, bounds, units, number, bound_apart, shape, records);
+    compare(storage, held, inside, references, bounds, different, bounds_apart, units, number, records);
 }
 
 /// Whether every byte of all elements that belong to no tensor is `byte`: nothing was written there.
