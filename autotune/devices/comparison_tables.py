@@ -23,7 +23,7 @@ from autotune.ops.op import Op, contiguous
 THREADS = 256
 """Of each block of those kernels."""
 
-BETWEEN, CHANGES = "look_between", "look_for_changes"
+BETWEEN, CHANGES, SUM = "look_between", "look_for_changes", "sum_up"
 COMPARED: Mapping[str, str] = {dtype: f"compare_{dtype}" for dtype in ("fp16", "bf16", "fp32", "fp64")}
 """The kernel that compares, by element type."""
 
@@ -44,7 +44,7 @@ def comparison_source() -> KernelSource:
     root = resource_root("templates")
     body = read_source(root / "verification" / "comparison.cu")
     includes = collect_includes(body, (root,), "comparison.cu")
-    kernels = (*COMPARED.values(), BETWEEN, CHANGES)
+    kernels = (*COMPARED.values(), BETWEEN, CHANGES, SUM)
     plan = LaunchPlan((), tuple(Launch(kernel, (1, 1, 1), (THREADS, 1, 1), 0, ()) for kernel in kernels))
     return KernelSource(make_candidate("comparison", "", {}), Problem("comparison", ()), "", body, includes, plan)
 

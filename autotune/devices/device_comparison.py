@@ -2,12 +2,15 @@
 
 Only "all right" is believed. Whatever the kernels doubt (an error beyond its bound, NaN that is not expected, a write
 between tensors, an input that is not its copy) is for the host to judge, from the very outputs that were doubted.
-What is kept on the device for this may be what a stray write has hit: it is uploaded again after every doubt.
+What is kept on the device for this may be hit by a stray write, and might then let anything pass: whenever it is used
+its sum is taken, and where that is not what it was when it had been uploaded, it is uploaded again.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from autotune.devices.comparison_tables import (
     CHANGES,
     COMPARED,
     RECORD_WORDS,
+    SUM,
     THREADS,
     UNIT_WORDS,
     Places,
@@ -35,7 +39,7 @@ from autotune.devices.sides import Side
 from autotune.ops.expected import Expectation
 from autotune.ops.op import Op
 
-_BLOCKS = 512  # of a launch at the most: each leaves a record of 48 bytes
+_BLOCKS = 256  # of a launch at the most: each leaves a record of 48 bytes
 _A_BLOCK = 4 * THREADS  # elements, of launches that do not fill the device
 _PART_OF_FREE = 4  # of the memory that is free before anything is placed, so much is taken at the most: 1 / 4
 _PATIENCE_S = 5.0  # for a build of half a second, beside many others
@@ -53,15 +57,19 @@ class Making:
     def __init__(self, device: Device | None) -> None:
         """Begin to build them, if the device compares at all; None: it is not to."""
         self._begun: Future[Artifact] | None = None
+        self._patience_s = _PATIENCE_S
         if isinstance(device, Comparing):
-            self._begun = ThreadPoolExecutor(1, "comparison kernels").submit(device.build, comparison_source())
+            with_a_thread = ThreadPoolExecutor(1, "comparison kernels")
+            self._begun = with_a_thread.submit(device.build, comparison_source())
+            with_a_thread.shutdown(wait=False)
 
     def ready(self, device: Device, op: Op) -> "DeviceComparison | None":
-        """The comparison, once. Waits a while; who gets none asks again."""
+        """The comparison, once. Waits a while the first time; who gets none asks again."""
         if self._begun is None or not isinstance(device, Comparing):
             return None
         try:
-            artifact = self._begun.result(_PATIENCE_S)
+            patience_s, self._patience_s = self._patience_s, 0.0
+            artifact = self._begun.result(patience_s)
             self._begun = None
             return DeviceComparison(device, op, artifact, device.free_bytes() // _PART_OF_FREE)
         except TimeoutError:
@@ -92,6 +100,7 @@ class DeviceComparison:
         self._contents: dict[str, _Content] = {}
         self._there: frozenset[Buffer] = frozenset()
         self._held: dict[str, Hashable] = {}  # of buffers that are there and hold what they should
+        self._sums: dict[str, int | None] = {}  # of the same, as they were uploaded
         self._inside = self._records = 0
 
     def buffers(self, sides: Sequence[Side]) -> tuple[Buffer, ...] | None:
@@ -105,7 +114,7 @@ class DeviceComparison:
         inputs = [buffer for side in sides for buffer in side.buffers("input")]
         outputs = [buffer for side in sides for buffer in side.buffers("output")]
         self._inside = max([self._inside, *(buffer.elements for buffer in outputs)])
-        looks = len(inputs) + len(outputs) + max(len(side.outputs) for side in sides)
+        looks = max(len(inputs), *(len(side.buffers("output")) + 4 * len(side.outputs) for side in sides))
         self._records = max(self._records, looks * _BLOCKS * RECORD_WORDS)
         wanted = (
             *(content.buffer for content in self._contents.values()),
@@ -122,7 +131,7 @@ class DeviceComparison:
         self._there = frozenset(buffers)
 
     def forget(self) -> None:
-        """Upload what outputs are compared with once more before that: something may have written there."""
+        """Upload what outputs are compared with once more before that."""
         self._held = {name: key for name, key in self._held.items() if name not in self._contents}
 
     def has_copy(self, buffer: Buffer) -> bool:
@@ -142,27 +151,35 @@ class DeviceComparison:
 
     def changed(self, buffers: Sequence[Buffer]) -> tuple[str, ...]:
         """Which of them seem to be other than when they were copied."""
-        found = self._run([_look_for_changes(buffer, number) for number, buffer in enumerate(buffers)])
-        pairs = zip(buffers, found, strict=True)
+        pairs = zip(buffers, self._run([*map(_look_for_changes, buffers)]), strict=True)
         return tuple(buffer.name for buffer, records in pairs if not _all_right(records, buffer.nbytes))
 
     def compare(self, side: Side, storages: Sequence[str] | None = None) -> Verification | None:
         """What `compare_all` says of a side's outputs where all is right, of these storages or of all; else None."""
-        self._bring(side)
-        steps: list[Step] = []
+        chosen = [buffer for buffer in side.buffers("output") if storages is None or buffer.name in storages]
+        names = {buffer.name for buffer in chosen}
+        compared = [places for places in map(partial(self._placed, side), side.outputs) if places is not None]
+        compared = [places for places in compared if places.tensor.storage in names]
+        contents = [content for places in compared for content in self._wanted(side, places)]
+        steps: list[Step] = [_sum_up(content.buffer) for content in contents]
         looks: list[Places | Buffer] = []
-        for buffer in side.buffers("output"):
-            if storages is None or buffer.name in storages:
-                steps.append(Zero(_INSIDE))
-                for tensor in side.outputs:
-                    places = self._placed(side, tensor)
-                    if tensor.storage == buffer.name and places is not None:
-                        steps.append(self._compare(side, places, len(looks)))
-                        looks.append(places)
-                steps.append(_look_between(side, buffer, len(looks)))
-                looks.append(buffer)
+        for buffer in chosen:
+            within = [places for places in compared if places.tensor.storage == buffer.name]
+            steps += [Zero(_INSIDE), *(self._compare(side, places) for places in within)]
+            steps.append(_look_between(side, buffer))
+            looks += [*within, buffer]
+        for _ in range(2):
+            self._bring(contents)
+            found = self._run(steps)
+            if self._are_whole(contents, found[: len(contents)]):
+                return self._verification(side, looks, found[len(contents) :])
+        return None
+
+    def _verification(
+        self, side: Side, looks: Sequence[Places | Buffer], found: Sequence[_Found]
+    ) -> Verification | None:
         checks: dict[str, OutputCheck] = {}
-        for look, records in zip(looks, self._run(steps), strict=True):
+        for look, records in zip(looks, found, strict=True):
             if not _all_right(records, look.total if isinstance(look, Places) else look.elements):
                 return None
             if isinstance(look, Places):
@@ -170,6 +187,16 @@ class DeviceComparison:
         units = len(side.expected.sources)
         ordered = tuple(checks[tensor.name] for tensor in side.outputs if tensor.name in checks)
         return Verification(side.expected.problem.key, ordered, units, units)
+
+    def _are_whole(self, contents: Sequence[_Content], sums: Sequence[_Found]) -> bool:
+        """Whether these hold what was uploaded. What does not will be uploaded again."""
+        changed = []
+        for content, records in zip(contents, sums, strict=True):
+            name, found = content.buffer.name, _sum(content.buffer, records)
+            if found is None or found != self._sums[name]:
+                changed.append(name)
+        self._held = {name: key for name, key in self._held.items() if name not in changed}
+        return not changed
 
     def _check(self, side: Side, places: Places, records: _Found) -> OutputCheck:
         """Of the element that is nearest to its bound; the first of those that are equally near."""
@@ -182,20 +209,22 @@ class DeviceComparison:
     def _run(self, steps: Sequence[Step]) -> list[_Found]:
         """The records that each of the launches leaves."""
         self._device.poison(_RECORDS)
-        plan = LaunchPlan((), tuple(steps))
+        numbers = itertools.count()
+        plan = LaunchPlan((), tuple(_recorded(step, numbers) if isinstance(step, Launch) else step for step in steps))
         self._device.run(self._program, plan)
         records = self._device.download(_RECORDS).reshape(-1, _BLOCKS, RECORD_WORDS)
         return [records[number, : launch.blocks] for number, launch in enumerate(plan.launches)]
 
-    def _bring(self, side: Side) -> None:
-        """Upload what the side is compared with, where it is not there."""
-        for tensor in side.outputs:
-            places = self._placed(side, tensor)
-            assert places is not None, "asked for without its buffers"
-            for content in self._wanted(side, places):
-                if self._held.get(content.buffer.name) != content.key:
-                    self._device.upload(content.buffer.name, content.make())
-                    self._held[content.buffer.name] = content.key
+    def _bring(self, contents: Sequence[_Content]) -> None:
+        """Upload what is not there, and take its sum."""
+        missing = [content for content in contents if self._held.get(content.buffer.name) != content.key]
+        if not missing:
+            return
+        for content in missing:
+            self._device.upload(content.buffer.name, content.make())
+        for content, records in zip(missing, self._run([_sum_up(content.buffer) for content in missing]), strict=True):
+            self._held[content.buffer.name] = content.key
+            self._sums[content.buffer.name] = _sum(content.buffer, records)
 
     def _placed(self, side: Side, tensor: TensorSpec) -> Places | None:
         key = self._number(side.expected), tensor, side.plan.arithmetic
@@ -232,7 +261,7 @@ class DeviceComparison:
             content(where, "int64", UNIT_WORDS * len(places.offsets), places, places.table),
         )  # fmt: skip
 
-    def _compare(self, side: Side, places: Places, number: int) -> Launch:
+    def _compare(self, side: Side, places: Places) -> Launch:
         references, bounds, table = (content.buffer for content in self._wanted(side, places))
         tensor, units = places.tensor, len(side.expected.units)
         held = next(buffer.elements for buffer in side.own if buffer.name == tensor.storage)
@@ -247,7 +276,7 @@ class DeviceComparison:
             ViewArg("units", table.name, 0, table.dtype, places.axes, table.role),
             ScalarArg("number", "long long", len(places.offsets)),
         )
-        return _launch(COMPARED[tensor.dtype], args, places.total, number)
+        return _launch(COMPARED[tensor.dtype], args, places.total)
 
 
 class Kept:
@@ -265,7 +294,7 @@ class Kept:
         return self._comparison.copied(next(buffer for buffer in self._buffers if buffer.name == name))
 
 
-def _look_between(side: Side, buffer: Buffer, number: int) -> Launch:
+def _look_between(side: Side, buffer: Buffer) -> Launch:
     args = (
         _pointer(buffer),
         PointerArg("inside", _INSIDE, 0, "uint8", "workspace"),
@@ -273,19 +302,28 @@ def _look_between(side: Side, buffer: Buffer, number: int) -> Launch:
         ScalarArg("size", "int", DTYPES[buffer.dtype].size),
         ScalarArg("byte", "int", side.between(buffer.name)),
     )
-    return _launch(BETWEEN, args, buffer.elements, number)
+    return _launch(BETWEEN, args, buffer.elements)
 
 
-def _look_for_changes(buffer: Buffer, number: int) -> Launch:
+def _look_for_changes(buffer: Buffer) -> Launch:
     args = _pointer(buffer), _pointer(_copy(buffer)), ScalarArg("nbytes", "long long", buffer.nbytes)
-    return _launch(CHANGES, args, buffer.nbytes // 16, number)
+    return _launch(CHANGES, args, buffer.nbytes // 16)
 
 
-def _launch(kernel: str, args: tuple[Arg, ...], elements: int, number: int) -> Launch:
-    """One whose records are the `number`-th."""
-    records = PointerArg("records", _RECORDS, number * _BLOCKS * RECORD_WORDS, "int64", "output")
+def _sum_up(buffer: Buffer) -> Launch:
+    """Of a buffer whose elements have 8 bytes."""
+    return _launch(SUM, (_pointer(buffer), ScalarArg("number", "long long", buffer.elements)), buffer.elements)
+
+
+def _launch(kernel: str, args: tuple[Arg, ...], elements: int) -> Launch:
+    """One that lacks its records yet."""
     blocks = min(_BLOCKS, max(1, -(-elements // _A_BLOCK)))
-    return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, (*args, records))
+    return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), 0, args)
+
+
+def _recorded(launch: Launch, numbers: Iterator[int]) -> Launch:
+    records = PointerArg("records", _RECORDS, next(numbers) * _BLOCKS * RECORD_WORDS, "int64", "output")
+    return replace(launch, args=(*launch.args, records))
 
 
 def _pointer(buffer: Buffer) -> PointerArg:
@@ -294,6 +332,11 @@ def _pointer(buffer: Buffer) -> PointerArg:
 
 def _copy(buffer: Buffer) -> Buffer:
     return Buffer(f"{_OURS}copy of {buffer.name}", buffer.dtype, buffer.elements, "workspace")
+
+
+def _sum(buffer: Buffer, records: _Found) -> int | None:
+    """None where not all of it was summed up."""
+    return int(records[:, 5].sum()) if int(records[:, 4].sum()) == buffer.elements else None
 
 
 def _all_right(records: _Found, total: int) -> bool:

@@ -9,12 +9,12 @@ constexpr int THREADS = 256;
 
 /// What one thread has found, or one block: six words of 8 bytes for the host to read.
 struct Record {
-    double part;         // the largest error over its bound
-    double error;        // that error,
-    double bound;        // its bound,
-    long long index;     // and its number, counted through all units: the smallest of those that have this part
-    long long compared;  // elements, or bytes, that were looked at
-    long long doubtful;  // of which so many are not right, or are for the host to judge
+    double part;                  // the largest error over its bound
+    double error;                 // that error,
+    double bound;                 // its bound,
+    long long index;              // and its number, counted through all units: the smallest of those that have this part
+    unsigned long long compared;  // elements, or bytes, that were looked at
+    unsigned long long doubtful;  // of which so many are not right, or are for the host to judge
 
     __device__ __forceinline__ void join(const Record& other)
     {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void compare(
         }
         // Where no error is allowed, none is no excess. A bound of NaN allows nothing.
         const double part = error / (bound == 0.0 ? 0x1p-1074 : bound);
-        worst.join({part, error, bound, i, 1, doubt || !(error <= bound)});
+        worst.join({part, error, bound, i, 1, doubt || !(error <= bound) ? 1ull : 0ull});
     }
     write_record(worst, records);
 }
@@ -169,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) look_between(
         bool other = false;
         if (!inside[i])
             for (int k = 0; k < size; ++k) other |= storage[i * size + k] != byte;
-        found.join({0.0, 0.0, 0.0, i, 1, other});
+        found.compared += 1;
+        found.doubtful += other;
     }
     write_record(found, records);
 }
@@ -188,6 +189,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) look_for_changes(
     for (long long i = 16 * words + first; i < nbytes; i += step) {
         found.compared += 1;
         found.doubtful += one[i] != other[i];
+    }
+    write_record(found, records);
+}
+
+/// A sum, in `doubtful`, that is another one if any of the words changes.
+extern "C" __global__ void __launch_bounds__(THREADS) sum_up(
+    const unsigned long long* words, long long number, Record* records)
+{
+    Record found = nothing_yet();
+    for (long long i = blockIdx.x * THREADS + threadIdx.x; i < number; i += gridDim.x * THREADS) {
+        found.compared += 1;
+        found.doubtful += (2ull * i + 1) * words[i];
     }
     write_record(found, records);
 }

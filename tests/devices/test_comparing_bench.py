@@ -89,6 +89,18 @@ def test_a_write_to_what_is_compared_with_rejects_nobody() -> None:
         assert device.host == [], name
 
 
+@pytest.mark.parametrize(("what", "value", "kernel"), [("bounds", 1e300, "no_scale"), ("references", np.nan, "right")])
+def test_what_would_let_anything_pass_is_uploaded_again(what: str, value: float, kernel: str) -> None:
+    device = ComparingPython(PROBLEM)
+    one = bench(device)
+    assert judge(one, "right").outcome is Outcome.OK
+    (name,) = (name for name in device._buffers if name.startswith(f"{OURS}{what}"))
+    device._buffers[name][1][...] = value
+    assert judge(one, kernel) == judge(bench(PythonDevice(PROBLEM)), kernel)
+    assert np.isfinite(device._buffers[name][1]).all()
+    assert (device._buffers[name][1] < 1e3).all()
+
+
 def test_kernels_that_compare_nothing_are_not_believed() -> None:
     device = ComparingPython(PROBLEM, silent=True)
     one = bench(device)
