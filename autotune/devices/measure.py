@@ -20,7 +20,7 @@ from autotune.devices.far import complaint_far_away
 from autotune.devices.host_comparison import Downloaded, HostComparison, Known, Storages
 from autotune.devices.input_images import InputImages
 from autotune.devices.metering import middle
-from autotune.devices.protocol import Device, Metered, Program, TimingBudget
+from autotune.devices.protocol import Comparing, Device, Metered, Program, TimingBudget
 from autotune.devices.sides import WRONG, Side, own_side, sides_of
 from autotune.devices.twin import GAPS, Placement
 from autotune.ops.expected import Expectation
@@ -116,7 +116,7 @@ class Bench:
         """Time several verified candidates in turn, `rounds` times each, so that drift hits all alike.
 
         Of each candidate's rounds the one with the median median is returned; None where a launch failed. Candidates
-        that the device alone has compared are compared by the host as well, so that none wins on the device's word;
+        that the device may have compared by itself are compared by the host as well, so that none wins on its word;
         None where that finds something.
         """
         timings: list[list[Timing]] = [[] for _ in programs]
@@ -162,7 +162,7 @@ class Bench:
         try:
             self._place(side)
             with closing(self._device.load(artifact, plan)) as program:
-                if compare and self._here is not None:
+                if compare and isinstance(self._device, Comparing):
                     self._run_poisoned(program, plan)
                     _, message = self._host.compare(side, self._outputs(side))
                     if message:
@@ -226,8 +226,8 @@ class Bench:
         inputs, where the op knows some that show more, and every tensor that allows it has other strides. The outputs
         returned are those of the first run.
 
-        `ahead`: the device runs in no time, so that it goes on while the results before are compared; it is not timed
-        meanwhile.
+        Where the device compares by itself, the host does for what that one doubts. `ahead`: the device runs in no
+        time, so that it goes on while the host compares the results before; it is not timed meanwhile.
         """
         own, *others = sides
         with ThreadPoolExecutor(1, thread_name_prefix="comparison") as beside:
