@@ -1,15 +1,18 @@
 """A bench whose device compares by itself: the same verdicts in the same words, and little that is downloaded."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
 from autotune.core.measurement import Timing
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
+from autotune.devices import device_comparison
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.measure import Bench, Verdict
 from autotune.devices.protocol import Comparing, Device, TimingBudget
@@ -116,6 +119,31 @@ def test_without_memory_for_it_the_host_compares() -> None:
     assert "y" in device.host
     assert not any(name.startswith(OURS) for name in device._buffers)
     assert judge(one, "changes_input").message == "input x was changed"
+
+
+class SlowToBuild(ComparingPython):
+    """Whose kernels are there once they are `allowed`."""
+
+    allowed = threading.Event()
+
+    def build(self, source: KernelSource) -> Artifact:
+        assert self.allowed.wait(60)
+        return super().build(source)
+
+
+def test_until_its_kernels_are_built_the_host_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_comparison, "_PATIENCE_S", 0.01)
+    device: Any = SlowToBuild(PROBLEM)
+    making = device_comparison.Making(device)
+    one = Bench(device, OP, expect(OP, PROBLEM, seed=7), making=making)
+    assert judge(one, "right").outcome is Outcome.OK
+    assert "y" in device.host
+    device.allowed.set()
+    assert making._begun is not None
+    making._begun.result(60)
+    device.host.clear()
+    assert judge(one, "right").outcome is Outcome.OK
+    assert (device.host, device.uploads) == ([], 2)  # the inputs once more, with copies
 
 
 class AfterTiming(ComparingPython):
