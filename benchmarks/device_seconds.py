@@ -5,7 +5,8 @@
 
 The families' starts are judged one after the other as in a search: run, compared in full, run again over other values,
 timed. A line tells the medians over all that are right, in milliseconds: how long one took from the first to the last
-step, and what of it the main thread spent in which. Comparisons go on beside the second run; `waited` is what is left.
+step, and what of it the main thread spent in which. `compare` is what the device finds by itself and the copies that it
+keeps, `download` what is left for the host to see; `waited` is what is left: plans, and the host's own comparisons.
 """
 
 import argparse
@@ -23,14 +24,15 @@ import numpy as np
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
-from autotune.compilers.nvcc import CubinRequest, build_cubin
+from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
+from autotune.devices.comparison_tables import comparison_source
 from autotune.devices.factory import choose_device
 from autotune.devices.measure import Bench
-from autotune.devices.protocol import TimingBudget
-from autotune.emulator.building import build_emulator
+from autotune.devices.protocol import Device, TimingBudget
+from autotune.emulator.building import EmulatorRequest
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.traits import traits_of
@@ -38,18 +40,18 @@ from autotune.ops.expected import expectations
 from autotune.tuning.choose import choose_families, choose_subject
 from autotune.tuning.lane import TRIAL_ERROR
 
-STEPS = ("allocate", "load", "upload", "poison", "run", "download", "equals", "time")
+STEPS = ("allocate", "load", "upload", "poison", "run", "compare", "download", "equals", "time")
+_COMPARING = frozenset(comparison_source().plan.kernels)
 
 
 class Timed:
-    """A device that counts the seconds of each kind of step."""
+    """Counts the seconds of each kind of step of a device, which stays what it is: who asks what it can do is told."""
 
-    def __init__(self, device: Any) -> None:
-        self._device, self.seconds = device, defaultdict[str, float](float)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._device, name)
-        return self._timed(name, found) if name in STEPS else found
+    def __init__(self, device: Device) -> None:
+        self.device, self.seconds = device, defaultdict[str, float](float)
+        for name in STEPS:
+            if hasattr(device, name):
+                setattr(device, name, self._timed(name, getattr(device, name)))
 
     def _timed(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -57,25 +59,26 @@ class Timed:
             try:
                 return step(*arguments, **named)
             finally:
-                self.seconds[name] += time.perf_counter() - begun
+                ours = name == "run" and _COMPARING.issuperset(arguments[1].kernels)
+                self.seconds["compare" if ours else name] += time.perf_counter() - begun
 
         return timed
 
 
 def judged(
-    bench: Bench, device: Timed, programs: Sequence[tuple[Artifact, LaunchPlan, bool]], *, timed: bool, rounds: int
+    bench: Bench, seconds: Timed, programs: Sequence[tuple[Artifact, LaunchPlan, bool]], *, timed: bool, rounds: int
 ) -> list[dict[str, float]]:
     """Seconds by kind of step, and of all as `whole`, of each verdict that was `ok`. The first round warms up."""
     found: list[dict[str, float]] = []
     for turn in range(1 + rounds):
         for artifact, plan, deterministic in programs:
-            device.seconds.clear()
+            seconds.seconds.clear()
             begun = time.perf_counter()
             budget = TimingBudget(relative_error=TRIAL_ERROR) if timed else None
             verdict = bench.evaluate(artifact, plan, budget, deterministic=deterministic)
             if turn and verdict.outcome is Outcome.OK:
                 whole = time.perf_counter() - begun
-                found.append({"whole": whole, **{name: device.seconds[name] for name in STEPS}})
+                found.append({"whole": whole, **{name: seconds.seconds[name] for name in STEPS}})
     return found
 
 
@@ -111,16 +114,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     opener = choose_device(options.device)
     subject = choose_subject(options.op, options.template, None)
     problem = subject.problem({"T": options.T})
-    device, cache = Timed(opener.open()), BuildCache()
+    device, cache = opener.open(), BuildCache()
+    seconds = Timed(device)
     spec, templates = device.identity.spec, {template.name: template for template in subject.templates}
     families = choose_families(subject.templates, problem, spec)
     executed = subject.op.emulated(problem) if device.identity.estimates else problem
-    programs = []
-    for candidate in families.starts():
-        source = render(templates[candidate.template], executed, candidate.config, spec)
-        deterministic = traits_of(templates[candidate.template], executed, candidate.config, spec).deterministic
-        built = build_emulator(source, cache) if opener.estimates else build_cubin(source, spec.arch, cache)
-        programs.append((built, source.plan, deterministic))
+    starts = [(templates[candidate.template], candidate.config) for candidate in families.starts()]
+    sources = [render(template, executed, config, spec) for template, config in starts]
+    with BuildPool(cache) as pool:
+        built = [
+            pool.submit(EmulatorRequest(source) if opener.estimates else CubinRequest(source, spec.arch))
+            for source in sources
+        ]
+        programs = [
+            (future.result(), source.plan, traits_of(template, executed, config, spec).deterministic)
+            for future, source, (template, config) in zip(built, sources, starts, strict=True)
+        ]
     rng = np.random.default_rng()
     others = [
         render(templates[family.name], problem, family.space.sample(rng), spec)
@@ -130,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bench = Bench(device, subject.op, *expectations(subject.op, executed, 0))
     with compiling(others, spec.arch, options.beside):
         print(f"{executed} on {device.identity.name}, {os.cpu_count()} cores, {options.beside} compilers beside")
-        print(line(judged(bench, device, programs, timed=not opener.estimates, rounds=options.rounds)))
+        print(line(judged(bench, seconds, programs, timed=not opener.estimates, rounds=options.rounds)))
 
 
 if __name__ == "__main__":

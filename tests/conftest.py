@@ -31,7 +31,8 @@ LONG = (
     "test_search_machine_fails", "test_locales", "test_search_interrupted", "test_reduced",
     "test_flash_tf32x3_backward_compiles", "test_flash_tf32x3_forward", "test_flash_wgmma_tf32x3_forward",
     "test_head_sizes", "test_ladder", "test_bombs", "test_faults", "test_counting", "test_flash_tf32x3_backward",
-    "test_nvcc", "test_planted", "test_hopper_compiles", "test_search_measured", "test_child",
+    "test_nvcc", "test_planted", "test_hopper_compiles", "test_search_measured", "test_child", "test_comparing_bench",
+    "test_device_comparison",
 )  # fmt: skip
 """Files that take more than five seconds: they begin first, lest one worker end with them while the other has nothing
 left to do. pytest-xdist hands out whole files in this order (`--no-loadscope-reorder`)."""

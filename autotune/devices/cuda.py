@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
+from autotune.compilers.cache import BuildCache
+from autotune.compilers.nvcc import build_cubin
 from autotune.core.dtypes import NAN_BYTE, numpy_dtype
 from autotune.core.errors import DeviceMissing, DeviceRefused, LaunchError
 from autotune.core.extras import install
@@ -23,6 +25,7 @@ from autotune.devices.metering import Counter, Gauge, Integrated, energy_of, idl
 from autotune.devices.protocol import Program, TimingBudget
 from autotune.devices.staging import Fetch, Staging
 from autotune.devices.timing import time_adaptively
+from autotune.families.source import KernelSource
 from autotune.gpus.cap import NO_CAP, Cap
 from autotune.gpus.identity import DeviceIdentity
 from autotune.gpus.nvml import managed_gpu, read_state, why_no_energy
@@ -128,6 +131,14 @@ class CudaDevice:
             LaunchError: the device refuses it; for shared memory the message says asked and available.
         """
         return load_program(self._driver, artifact, plan, self.identity.spec)
+
+    def build(self, source: KernelSource) -> Artifact:
+        return build_cubin(source, self.identity.spec.arch, BuildCache())
+
+    def free_bytes(self) -> int:
+        with self._translated("cannot ask how much memory is free"):
+            free, _ = self._driver.mem_get_info()
+        return int(free)
 
     def run(self, program: Program, plan: LaunchPlan) -> float:
         """All steps of the plan once, then synchronise; milliseconds on the GPU.

@@ -1,35 +1,31 @@
 """Verify, then time: what happens to one built candidate on a device. Runs inside the worker process."""
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import DeviceRefused, LaunchError
 from autotune.core.measurement import Energy, Timing, Verification
 from autotune.core.outcome import Outcome
-from autotune.core.plan import Buffer, LaunchPlan, TensorSpec, Zero
+from autotune.core.plan import Buffer, LaunchPlan
 from autotune.core.words import format_ms
-from autotune.devices.comparison import compare_all, holds, joined, updated
+from autotune.devices.comparison import joined, updated
+from autotune.devices.device_comparison import DeviceComparison, Kept, Making
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.far import complaint_far_away
+from autotune.devices.host_comparison import Downloaded, HostComparison, Known, Storages
+from autotune.devices.input_images import InputImages
 from autotune.devices.metering import middle
-from autotune.devices.protocol import Device, Metered, Program, TimingBudget
-from autotune.devices.twin import GAPS, Placement, make_twin
-from autotune.ops.expected import Expectation, covered, storage_images, tensor_view
+from autotune.devices.protocol import Comparing, Device, Metered, Program, TimingBudget
+from autotune.devices.sides import WRONG, Side, own_side, sides_of
+from autotune.devices.twin import GAPS, Placement
+from autotune.ops.expected import Expectation
 from autotune.ops.op import Op
 
-Storages = Mapping[str, NDArray[Any]]
-"""Downloaded buffers by name, 1-D."""
-
-_NAN = 0xFF
-_BETWEEN = 3.0  # between the second run's inputs: families compute again what comes out as NaN, and right
-_WRONG = 0x55  # as every byte: 85.3 in fp16, 1.5e13 in bf16 and fp32
 _LEFT_OVER = 0x44  # 4.3 in fp16, 785 in bf16 and fp32: what a workspace may hold, and no reason to compute a row again
 
 _OTHER_BITS = "run again it gives other bits, though its family says that it is deterministic"
@@ -49,29 +45,6 @@ class Verdict:
     energy: Energy | None = None  # where it was worth measuring
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Launches over one set of tensors, with what they hold and what must come out.
-
-    `gap`: the bytes that outputs hold between their tensors; `label` tells of the other side's runs.
-    """
-
-    plan: LaunchPlan
-    tensors: tuple[TensorSpec, ...]
-    expected: Expectation
-    gap: int = _NAN
-    label: str = ""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        return tuple(tensor for tensor in self.tensors if tensor.role == "output")
-
-    @property
-    def own(self) -> tuple[Buffer, ...]:
-        """The buffers that the other side does not use."""
-        return tuple(buffer for buffer in self.plan.buffers if buffer.role != "workspace")
-
-
 class Bench:
     """A device with one problem's inputs on it; evaluates candidates one after the other.
 
@@ -81,9 +54,18 @@ class Bench:
     Args:
         expectation: of the inputs that candidates are timed on.
         hard: of the same problem with the op's hard inputs, for the second run; the same inputs if there are none.
+        making: of the device's own comparison, where it was begun before.
     """
 
-    def __init__(self, device: Device, op: Op, expectation: Expectation, hard: Expectation | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        op: Op,
+        expectation: Expectation,
+        hard: Expectation | None = None,
+        *,
+        making: Making | None = None,
+    ) -> None:
         self._device = device
         self._op = op
         self._expected = expectation
@@ -91,8 +73,10 @@ class Bench:
         self._uploaded: dict[str, Buffer] = {}
         self._idle_w: float | None = None
         self._trusted = True  # the inputs on the device have been compared since the last run
-        self._images: dict[Buffer, NDArray[Any]] = {}
-        self._covered: dict[Buffer, NDArray[np.bool_] | None] = {}
+        self._images = InputImages(op, expectation.problem)
+        self._host = HostComparison(op)
+        self._making = Making(device) if making is None else making
+        self._here: DeviceComparison | None = None  # where outputs are compared on the device
 
     def evaluate(
         self,
@@ -107,33 +91,38 @@ class Bench:
 
         `deterministic`: one more run must give the same bits. `placements`: of tensors, in the runs after the first.
         """
-        sides = self._sides(plan, placements)
+        sides = sides_of(self._op, plan, self._expected, self._hard, placements)
+        self._here = self._here or self._making.ready(self._device, self._op)
         try:
             self._place(*sides)
             with closing(self._device.load(artifact, plan)) as program:
-                verdict, outputs = self._judge(program, sides, budget)
-                if deterministic and verdict.outcome is Outcome.OK and not self._repeats(program, sides[0], outputs):
+                verdict, known = self._judge(program, sides, budget)
+                if deterministic and verdict.outcome is Outcome.OK and not self._repeats(program, sides[0], known):
                     return replace(verdict, outcome=Outcome.WRONG_RESULT, message=_OTHER_BITS, timing=None)
                 return verdict
         except LaunchError as error:
-            self._uploaded.clear()  # who knows what it wrote before it failed
+            self._doubt_all()  # who knows what it wrote before it failed
             return Verdict(Outcome.LAUNCH_ERROR, str(error))
 
     def move_away(self, device: CpuDevice, artifact: Artifact, plan: LaunchPlan, verdict: Verdict) -> Verdict:
         """The verdict on a candidate that is right where it was tried, after runs with offsets beyond 2^31 elements."""
-        self._uploaded.clear()
+        self._doubt_all()
+        if self._here is not None:
+            self._here.placed(())
         message = complaint_far_away(device, self._op, self._hard or self._expected, artifact, plan)
         return replace(verdict, outcome=Outcome.WRONG_RESULT, message=message, timing=None) if message else verdict
 
     def retime(self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int) -> tuple[Timing | None, ...]:
         """Time several verified candidates in turn, `rounds` times each, so that drift hits all alike.
 
-        Of each candidate's rounds the one with the median median is returned; None where a launch failed.
+        Of each candidate's rounds the one with the median median is returned; None where a launch failed. Candidates
+        that the device may have compared by itself are compared by the host as well, so that none wins on its word;
+        None where that finds something.
         """
         timings: list[list[Timing]] = [[] for _ in programs]
-        for _ in range(rounds):
+        for number in range(rounds):
             for (artifact, plan), collected in zip(programs, timings, strict=True):
-                timing = self._time_once(artifact, plan)
+                timing = self._time_once(artifact, plan, compare=number == 0)
                 if timing is not None:
                     collected.append(timing)
         return tuple(_middle(collected) if len(collected) == rounds else None for collected in timings)
@@ -168,64 +157,58 @@ class Bench:
         except LaunchError:
             return None
 
-    def _time_once(self, artifact: Artifact, plan: LaunchPlan) -> Timing | None:
+    def _time_once(self, artifact: Artifact, plan: LaunchPlan, *, compare: bool) -> Timing | None:
+        side = self._side(plan)
         try:
-            self._place(self._side(plan))
+            self._place(side)
             with closing(self._device.load(artifact, plan)) as program:
+                if compare and isinstance(self._device, Comparing):
+                    self._run_poisoned(program, plan)
+                    _, message = self._host.compare(side, self._outputs(side))
+                    if message:
+                        self._doubt_all()
+                        return None
                 return self._device.time(program, plan, TimingBudget(max_seconds=_FINAL_SECONDS))
         except LaunchError:
             return None
 
-    def _side(self, plan: LaunchPlan) -> _Side:
-        return _Side(plan, self._op.tensors(self._expected.problem), self._expected)
+    def _side(self, plan: LaunchPlan) -> Side:
+        return own_side(self._op, plan, self._expected)
 
-    def _sides(self, plan: LaunchPlan, placements: Sequence[Placement]) -> tuple[_Side, ...]:
-        """The problem as it lies, and its twins but for those that would be the same."""
-        sides = [self._side(plan)]
-        for placement in placements:
-            twin = make_twin(plan, sides[0].tensors, placement)
-            if twin is not None and (twin.moved or (self._hard and len(sides) == 1)):
-                kinds = filter(None, ("hard inputs" if self._hard else "", placement.words if twin.moved else ""))
-                label = f"run again over other values, with {' and '.join(kinds)}: "
-                sides.append(_Side(twin.plan, twin.tensors, self._hard or self._expected, _WRONG, label))
-        return tuple(sides)
-
-    def _repeats(self, program: Program, side: _Side, known: Storages) -> bool:
+    def _repeats(self, program: Program, side: Side, known: Known) -> bool:
         """Whether another run gives the same bits as the first."""
         self._spoil(side, known)
         self._device.run(program, side.plan)
-        return all(self._device.equals(name, known[name]) for name in known)
+        return not known.differing()
 
-    def _judge(
-        self, program: Program, sides: tuple[_Side, ...], budget: TimingBudget | None
-    ) -> tuple[Verdict, Storages]:
+    def _judge(self, program: Program, sides: tuple[Side, ...], budget: TimingBudget | None) -> tuple[Verdict, Known]:
         """The verdict and the outputs of the first run."""
         own = sides[0]
         took = self._run_poisoned(program, own.plan)
         if took is not None and budget is not None and _hopeless(took, budget):
             self._trusted = False
             said = f"given up after its first run, unverified: {format_ms(took)} ms"
-            return Verdict(Outcome.PRUNED, said, _one_run(took)), {}
+            return Verdict(Outcome.PRUNED, said, _one_run(took)), Downloaded(self._device, {})
         ahead = took is not None  # a GPU, whose runs take less than comparisons
-        verification, message, outputs = self._verify(program, sides, ahead=ahead)
+        verification, message, known = self._verify(program, sides, ahead=ahead)
         if message and not self._trusted:  # an unverified candidate may have written to the inputs: once more
-            self._uploaded.clear()
+            self._doubt_all()
             self._place(*sides)
             self._run_poisoned(program, own.plan)
-            verification, message, outputs = self._verify(program, sides, ahead=ahead)
+            verification, message, known = self._verify(program, sides, ahead=ahead)
         self._trusted = True
         if message:
-            return Verdict(Outcome.WRONG_RESULT, message, None, verification), outputs
+            return Verdict(Outcome.WRONG_RESULT, message, None, verification), known
         if budget is None:
-            return Verdict(Outcome.OK, "", None, verification), outputs
+            return Verdict(Outcome.OK, "", None, verification), known
         timing = self._device.time(program, own.plan, budget)
-        again, message = self._compare_again(own, outputs)
+        again, message = self._compare_again(own, known)
         if message:
             message = f"after it was timed: {message}"
-            return Verdict(Outcome.WRONG_RESULT, message, None, updated(verification, again)), outputs
+            return Verdict(Outcome.WRONG_RESULT, message, None, updated(verification, again)), known
         outcome, message = judge_timing(timing, budget)
         kept = None if outcome is Outcome.LAUNCH_ERROR else timing
-        return Verdict(outcome, message, kept, verification), outputs
+        return Verdict(outcome, message, kept, verification), known
 
     def _run_poisoned(self, program: Program, plan: LaunchPlan) -> float | None:
         """Run over outputs and workspaces of NaN; milliseconds where the device can tell."""
@@ -234,7 +217,7 @@ class Bench:
                 self._device.poison(buffer.name)
         return self._device.run(program, plan)
 
-    def _verify(self, program: Program, sides: tuple[_Side, ...], *, ahead: bool) -> tuple[Verification, str, Storages]:
+    def _verify(self, program: Program, sides: tuple[Side, ...], *, ahead: bool) -> tuple[Verification, str, Known]:
         """Compare every element, run again, compare again; the text says what is wrong, empty when all is right.
 
         Outputs and workspaces were NaN before the first run. Before the second one both hold finite values that are
@@ -243,127 +226,136 @@ class Bench:
         inputs, where the op knows some that show more, and every tensor that allows it has other strides. The outputs
         returned are those of the first run.
 
-        `ahead`: the device runs in no time, so that it goes on while the results before are compared; it is not timed
-        meanwhile.
+        Where the device compares by itself, the host does for what that one doubts. `ahead`: the device runs in no
+        time, so that it goes on while the host compares the results before; it is not timed meanwhile.
         """
         own, *others = sides
-        outputs = self._outputs(own)
         with ThreadPoolExecutor(1, thread_name_prefix="comparison") as beside:
-            compared = [(own, beside.submit(self._compare, own, outputs))]
+            comparison, outputs = self._begin_comparison(own, beside)
+            known = self._known(own, outputs)
+            compared = [(own, comparison)]
             for other in others:
                 if not ahead and compared[-1][1].result()[1]:
                     break
-                compared.append((other, beside.submit(self._compare, other, self._run_again(program, other))))
+                self._run_again(program, other)
+                compared.append((other, self._begin_comparison(other, beside)[0]))
             changed = self._changed_inputs(sides) if others else ""
             verification, message = joined([(side.label, future.result()) for side, future in compared])
         if not others:
             if not message:
-                self._spoil(own, outputs)
+                self._spoil(own, known)
                 self._leave_over(own.plan)
                 self._device.run(program, own.plan)
-                repeated, message = self._compare_again(own, outputs)
+                repeated, message = self._compare_again(own, known)
                 message = message and f"run again over other values: {message}"
                 verification = updated(verification, repeated)
             changed = self._changed_inputs(sides)
-        return verification, changed or message, outputs
+        return verification, changed or message, known
 
-    def _run_again(self, program: Program, side: _Side) -> Storages:
-        """What comes out on a side whose outputs hold wrong values, and workspaces what others may have left."""
-        for buffer in side.own:
-            if buffer.role == "output":
-                self._device.poison(buffer.name, _WRONG)
+    def _begin_comparison(
+        self, side: Side, beside: ThreadPoolExecutor
+    ) -> tuple["Future[tuple[Verification, str]]", Storages | None]:
+        """Of what the device holds now: right there, else of what is downloaded for it."""
+        found = self._compare_here(side)
+        if found is not None:
+            return beside.submit(lambda: (found, "")), None
+        outputs = self._outputs(side)
+        return beside.submit(self._host.compare, side, outputs), outputs
+
+    def _compare_here(self, side: Side, names: Sequence[str] | None = None) -> Verification | None:
+        """What the device finds by itself, where all is right."""
+        return None if self._here is None else self._here.compare(side, names)
+
+    def _run_again(self, program: Program, side: Side) -> None:
+        """Run over a side whose outputs hold wrong values, and workspaces what others may have left."""
+        for buffer in side.buffers("output"):
+            self._device.poison(buffer.name, WRONG)
         self._leave_over(side.plan)
         self._device.run(program, side.plan)
-        return self._outputs(side)
 
-    def _outputs(self, side: _Side) -> Storages:
-        return {buffer.name: self._device.download(buffer.name) for buffer in side.own if buffer.role == "output"}
+    def _outputs(self, side: Side) -> Storages:
+        return {buffer.name: self._device.download(buffer.name) for buffer in side.buffers("output")}
 
-    def _spoil(self, side: _Side, known: Storages) -> None:
+    def _known(self, side: Side, outputs: Storages | None) -> Known:
+        """The outputs as they are now, to tell later ones by."""
+        if outputs is None and self._here is not None:
+            return Kept(self._here, side.buffers("output"))
+        return Downloaded(self._device, outputs or {})
+
+    def _spoil(self, side: Side, known: Known) -> None:
         """Wrong values in every element of the outputs; what lies between their tensors stays as it is `known`."""
-        for buffer in side.own:
-            if buffer.role == "output":
-                inside = self._inside(side, buffer)
-                if inside is None:
-                    self._device.poison(buffer.name, _WRONG)
-                    continue
-                image = known[buffer.name].copy()
-                image[inside] = np.frombuffer(bytes([_WRONG]) * image.itemsize, image.dtype)[0]
-                self._device.upload(buffer.name, image)
+        for buffer in side.buffers("output"):
+            inside = self._host.inside(side, buffer)
+            if inside is None:
+                self._device.poison(buffer.name, WRONG)
+                continue
+            image = known.image(buffer.name).copy()
+            image[inside] = np.frombuffer(bytes([WRONG]) * image.itemsize, image.dtype)[0]
+            self._device.upload(buffer.name, image)
 
     def _leave_over(self, plan: LaunchPlan) -> None:
         for buffer in plan.buffers:
             if buffer.role == "workspace":
                 self._device.poison(buffer.name, _LEFT_OVER)
 
-    def _compare_again(self, side: _Side, known: Storages) -> tuple[Verification | None, str]:
+    def _compare_again(self, side: Side, known: Known) -> tuple[Verification | None, str]:
         """Compare the outputs that are there now, but for those that equal the `known` good ones bit for bit."""
-        others = [name for name in known if not self._device.equals(name, known[name])]
+        others = known.differing()
         if not others:
             return None, ""
-        return self._compare(side, {name: self._device.download(name) for name in others})
+        found = self._compare_here(side, others)
+        if found is not None:
+            return found, ""
+        return self._host.compare(side, {name: self._device.download(name) for name in others})
 
-    def _place(self, *sides: _Side) -> None:
+    def _place(self, *sides: Side) -> None:
         """Make the sides' buffers exist, and their inputs be there."""
-        self._device.allocate([*sides[0].plan.buffers, *(buffer for side in sides[1:] for buffer in side.own)])
-        inputs = {buffer.name: (buffer, side) for side in sides for buffer in side.own if buffer.role == "input"}
+        self._allocate([*sides[0].plan.buffers, *(buffer for side in sides[1:] for buffer in side.own)], sides)
+        inputs = {buffer.name: (buffer, side) for side in sides for buffer in side.buffers("input")}
         self._uploaded = {
-            name: held for name, held in self._uploaded.items() if name in inputs and inputs[name][0] == held
+            name: held
+            for name, held in self._uploaded.items()
+            if name in inputs and inputs[name][0] == held and (self._here is None or self._here.has_copy(held))
         }
-        for name, (buffer, side) in inputs.items():
-            if name not in self._uploaded:
-                self._device.upload(name, self._image(side, buffer))
-                self._uploaded[name] = buffer
+        missing = [(buffer, side) for name, (buffer, side) in inputs.items() if name not in self._uploaded]
+        for buffer, side in missing:
+            self._device.upload(buffer.name, self._images.of(side, buffer))
+            self._uploaded[buffer.name] = buffer
+        if self._here is not None:
+            self._here.copy([buffer for buffer, _ in missing])
 
-    def _image(self, side: _Side, buffer: Buffer) -> NDArray[Any]:
-        if buffer not in self._images:
-            self._images = {held: image for held, image in self._images.items() if held.name != buffer.name}
-            if buffer.name in side.expected.images:
-                image = side.expected.images[buffer.name]
-            else:
-                members = tuple(tensor for tensor in side.tensors if tensor.storage == buffer.name)
-                image = storage_images(members, self._values(side))[buffer.name]
-                image[~covered(image.size, members)] = _BETWEEN
-            padding = np.frombuffer(b"\xff" * ((buffer.elements - image.size) * image.itemsize), image.dtype)
-            self._images[buffer] = np.concatenate([image, padding]) if padding.size else image
-        return self._images[buffer]
+    def _allocate(self, buffers: Sequence[Buffer], sides: Sequence[Side]) -> None:
+        """With what the device compares with, while its memory suffices for both; else that is given up."""
+        if self._here is None:
+            self._device.allocate(buffers)
+            return
+        beside = self._here.buffers(sides)
+        with suppress(LaunchError):
+            if beside is not None:
+                self._device.allocate([*buffers, *beside])
+                self._here.placed(beside)
+                return
+        self._here.placed(())
+        self._device.allocate(buffers)  # which may be too large by themselves
+        self._here, self._making = None, Making(None)
 
-    def _values(self, side: _Side) -> dict[str, NDArray[Any]]:
-        """The inputs in their logical shapes."""
-        tensors = self._op.tensors(self._expected.problem)
-        return {t.name: tensor_view(side.expected.images[t.storage], t) for t in tensors if t.role == "input"}
+    def _doubt_all(self) -> None:
+        """Upload everything again before the next run."""
+        self._uploaded.clear()
+        if self._here is not None:
+            self._here.forget()
 
-    def _compare(self, side: _Side, storages: Storages) -> tuple[Verification, str]:
-        """Of a side's outputs those in these storages."""
-        held = (tensor for tensor in side.outputs if tensor.storage in storages)
-        got = {tensor.name: tensor_view(storages[tensor.storage], tensor) for tensor in held}
-        verification, message = compare_all(self._op, side.expected, got, side.plan.arithmetic)
-        return verification, message or self._stray_write(side, storages)
-
-    def _stray_write(self, side: _Side, storages: Storages) -> str:
-        zeroed = {step.buffer for step in side.plan.steps if isinstance(step, Zero)}
-        for buffer in side.own:
-            inside = self._inside(side, buffer) if buffer.name in storages else None
-            if inside is not None:
-                gap = 0 if buffer.name in zeroed else side.gap
-                if not (holds(storages[buffer.name], gap) | inside).all():
-                    return f"{buffer.name}: written outside the tensors it holds"
-        return ""
-
-    def _inside(self, side: _Side, buffer: Buffer) -> NDArray[np.bool_] | None:
-        """Which elements of an output's storage belong to a tensor; None where all do."""
-        if buffer not in self._covered:
-            mask = covered(buffer.elements, tuple(t for t in side.outputs if t.storage == buffer.name))
-            self._covered = {held: known for held, known in self._covered.items() if held.name != buffer.name}
-            self._covered[buffer] = None if mask.all() else mask
-        return self._covered[buffer]
-
-    def _changed_inputs(self, sides: Sequence[_Side]) -> str:
+    def _changed_inputs(self, sides: Sequence[Side]) -> str:
         """What the kernel did to its inputs; all those it changed are uploaded again for the next candidate."""
-        inputs = [(side, buffer) for side in sides for buffer in side.own if buffer.role == "input"]
-        changed = [b.name for side, b in inputs if not self._device.equals(b.name, self._image(side, b))]
+        inputs = [(side, buffer) for side in sides for buffer in side.buffers("input")]
+        if self._here is not None:
+            seeming = self._here.changed([buffer for _, buffer in inputs])
+            for name in seeming:  # it may be the copy
+                del self._uploaded[name]
+            inputs = [(side, buffer) for side, buffer in inputs if buffer.name in seeming]
+        changed = [b.name for side, b in inputs if not self._device.equals(b.name, self._images.of(side, b))]
         for name in changed:
-            del self._uploaded[name]
+            self._uploaded.pop(name, None)
         return f"input {changed[0]} was changed" if changed else ""
 
 

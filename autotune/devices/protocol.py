@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from autotune.compilers.artifact import Artifact
 from autotune.core.measurement import Energy, Timing
 from autotune.core.plan import Buffer, LaunchPlan
+from autotune.families.source import KernelSource
 from autotune.gpus.identity import DeviceIdentity
 
 
@@ -103,3 +104,21 @@ class Metered(Protocol):
             LaunchError: a step failed.
             DeviceRefused: it does not tell.
         """
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A device on which outputs are compared in far less time than they take to be downloaded.
+
+    Its `run` runs what it has built, too, over any of its buffers.
+    """
+
+    def build(self, source: KernelSource) -> Artifact:
+        """Kernels of this package for the device, from the cache or built now; in whatever thread.
+
+        Raises:
+            BuildError: there is no compiler, or it could not run (CompileError: it refuses the source).
+        """
+
+    def free_bytes(self) -> int:
+        """How much memory nobody has taken yet."""

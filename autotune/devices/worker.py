@@ -17,6 +17,7 @@ from autotune.core.channel import LOST, open_channel
 from autotune.core.confinement import confine
 from autotune.core.errors import AutotuneError
 from autotune.core.outcome import Outcome
+from autotune.devices.device_comparison import Making
 from autotune.devices.emulated import CpuDevice
 from autotune.devices.factory import CudaOpener
 from autotune.devices.measure import Bench
@@ -52,9 +53,9 @@ class _Server:
 
     def answer(self, message: object) -> Reply:
         if isinstance(message, Prepare):
-            op = message.op.resolve()
+            op, making = message.op.resolve(), Making(self.device)
             try:
-                self.bench = Bench(self.device, op, *self._expectations(op, message))
+                self.bench = Bench(self.device, op, *self._expectations(op, message), making=making)
             except MemoryError as error:
                 raise AutotuneError(f"{message.problem} is too large for this machine: {error}") from error
             return Prepared()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.core.measurement import Timing, Verification
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan
-from autotune.devices import comparison, measure
+from autotune.devices import comparison, host_comparison
 from autotune.devices.comparison import compare, compare_all
 from autotune.devices.measure import Bench
 from autotune.devices.protocol import TimingBudget
@@ -112,7 +112,7 @@ def _judged(
         device.said.append("compared")
         return found
 
-    monkeypatch.setattr(measure, "compare_all", comparing)
+    monkeypatch.setattr(host_comparison, "compare_all", comparing)
     bench = Bench(device, OP, expect(OP, PROBLEM, seed=7), expect(OP, PROBLEM, seed=8))  # type: ignore[arg-type]
     return device, bench.evaluate(artifact(kernel), plan(), TimingBudget()).outcome
 
@@ -161,7 +161,7 @@ def test_after_timing_only_outputs_that_differ_are_compared_again(
         compared.append(sorted(got))
         return compare_all(op, expected, got, arithmetic)
 
-    monkeypatch.setattr(measure, "compare_all", comparing)
+    monkeypatch.setattr(host_comparison, "compare_all", comparing)
     buffers = tuple(Buffer(tensor.storage, tensor.dtype, tensor.extent, tensor.role) for tensor in op.tensors(problem))
     device = AfterTiming(expected, shift)
     verdict = Bench(device, op, expected).evaluate(artifact("right"), LaunchPlan(buffers, ()), TimingBudget())  # type: ignore[arg-type]
