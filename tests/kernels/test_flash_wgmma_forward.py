@@ -67,13 +67,52 @@ def test_blocks_that_do_one_tile_of_rows_after_another(heads: int, apart: bool, 
     assert (found.outcome, found.message) == (Outcome.OK, "")
 
 
-@pytest.mark.parametrize("changed", [ONCE, {**ONCE, "BLOCK_M": 192, "STAGES": 3, "PING_PONG": False}, {}], ids=str)
+@pytest.mark.parametrize(
+    "changed", [ONCE, {**ONCE, "BLOCK_M": 192, "STAGES": 3, "PING_PONG": False}, {}, {**ONCE, "SPLIT": 4}], ids=str
+)
 def test_no_mistakes_of_the_pipeline(changed: Config, cache: BuildCache) -> None:
     """Every access is watched: what TMA and wgmma read and write, fences, phases, and bytes that are waited for."""
     heads = 140 if changed == {} else 2
     problem = FORWARD.problem(B=1, NH=heads, NH_kv=heads // 2, T=150, T_kv=200, HS=16, dtype="fp16", layout="bhtd")
     trace = traced(FAMILY, problem, {**FAMILY.defaults, "BLOCK_N": 48, **changed}, cache)
     assert [str(found) for found in trace.findings] == []
+
+
+SMALL: dict[str, Any] = {"BLOCK_M": 64, "PING_PONG": False, "BLOCK_N": 64}
+
+
+@pytest.mark.parametrize(
+    ("HS", "HS_v", "changed"),
+    [
+        (64, 64, {"SPLIT": 2, "BLOCK_N": 64}),
+        (40, 24, {"SPLIT": 4, "BLOCK_N": 48, "BLOCK_M": 192, "STAGES": 3, "PING_PONG": False}),
+        (128, 128, {**SMALL, "SPLIT": 8, "MIN_BLOCKS": 2, "PACK_HEADS": True}),
+        (80, 80, {**SMALL, "SPLIT": 32, "STAGES": 4}),
+        (192, 128, {"SPLIT": 4, "BLOCK_N": 80}),
+        (256, 256, {**SMALL, "SPLIT": 2, "PACK_HEADS": True}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_splits_share_out_the_keys(HS: int, HS_v: int, changed: Config, judge: Judge) -> None:
+    """Fewer and more splits than there are tiles, rows and groups that see no key of a split, or none at all."""
+    for T, T_kv, causal in ((70, 500, False), (203, 290, True), (300, 20, True), (5, 333, True)):
+        dtype = "fp16" if causal else "bf16"
+        problem = FORWARD.problem(B=2, NH=4, NH_kv=2, T=T, T_kv=T_kv, HS=HS, HS_v=HS_v, dtype=dtype, causal=causal)
+        config = {**FAMILY.defaults, **ONCE, **changed}
+        assert Space(FAMILY, problem, SPEC).why_not(config, called=True) is None
+        found = judge(problem, config)
+        assert (found.outcome, found.message) == (Outcome.OK, ""), (T, T_kv)
+
+
+def test_keys_are_split_where_multiprocessors_are_idle() -> None:
+    config = {**FAMILY.defaults, **ONCE, "SPLIT": 8}
+    many = FORWARD.problem(B=4, NH=16, T=1024, HS=64, dtype="fp16")
+    why = Space(FAMILY, many, SPEC).why_not(config)
+    assert why is not None
+    assert "keys are split only as far as half the blocks would not fill the device" in why
+    staying = Space(FAMILY, many, SPEC).why_not({**FAMILY.defaults, "SPLIT": 2})
+    assert staying is not None
+    assert "a split's block has one part of one tile of rows" in staying
 
 
 @pytest.mark.parametrize(("dtype", "large"), [("fp16", 10000.0), ("bf16", 133120.0)])
