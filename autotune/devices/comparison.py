@@ -2,7 +2,6 @@
 
 import math
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.measurement import OutputCheck, Verification
+from autotune.core.scratch import scratch
 from autotune.ops.expected import Expectation
 from autotune.ops.op import Bound, Op
 
@@ -21,8 +21,6 @@ _MATRIX = 2  # axes of what has rows
 
 _Place = tuple[int, str, slice]
 """A unit, an output, rows of it."""
-
-_memory = threading.local()
 
 
 def compare_all(
@@ -80,7 +78,7 @@ def compare(name: str, got: NDArray[Any], reference: NDArray[np.float64], bound:
     bounds = np.asarray(bound, np.float64)
     if got.size == 0:
         return OutputCheck(name, 0.0, float(bounds.max(initial=0.0)), 0)
-    error = _scratch(got.shape)
+    error = scratch("errors", got.shape)
     with np.errstate(invalid="ignore", over="ignore"):
         np.subtract(got, reference, out=error, dtype=np.float64, casting="unsafe")
     np.abs(error, out=error)
@@ -114,15 +112,6 @@ def _error_at(got: NDArray[Any], reference: NDArray[np.float64], at: tuple[int, 
     """What `compare` counts as the error of one element: none where both are NaN, or the same infinity."""
     error = abs(float(got[at]) - float(reference[at]))
     return error if math.isfinite(error) else 0.0
-
-
-def _scratch(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Memory of the calling thread, the same for each call: fresh pages take as long as a pass over them."""
-    size = math.prod(shape)
-    held: NDArray[np.float64] | None = getattr(_memory, "held", None)
-    if held is None or held.size < size:
-        held = _memory.held = np.empty(size)
-    return held[:size].reshape(shape)
 
 
 def _not_finite(value: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.bool_]:

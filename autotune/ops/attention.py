@@ -16,7 +16,7 @@ from autotune.core.dtypes import DTYPES, OPERAND_DTYPES
 from autotune.core.plan import Role, TensorSpec
 from autotune.core.problem import Problem
 from autotune.core.values import Config
-from autotune.ops.inputs import normal
+from autotune.ops.inputs import normal_ones
 from autotune.ops.op import LONGEST, Arrays, Field, Op, Rule, contiguous
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Forward(Attention):
 
     def inputs(self, problem: Problem, seed: int) -> Arrays:
         """Standard normal q, k, v."""
-        return {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
+        return normal_ones(_qkv(problem, "input"), seed)
 
     def hard_inputs(self, problem: Problem, seed: int) -> Arrays:
         from autotune.ops.hard_inputs import sharpen
@@ -300,8 +300,7 @@ class Backward(Attention):
         return self._saved(problem, sharpen(self._normal(problem, seed), seed))
 
     def _normal(self, problem: Problem, seed: int) -> Arrays:
-        arrays = {t.name: normal(t, seed + i) for i, t in enumerate(_qkv(problem, "input"))}
-        return {**arrays, "dout": normal(_tensor(problem, "dout", True, "input"), seed + 3)}
+        return normal_ones((*_qkv(problem, "input"), _tensor(problem, "dout", True, "input")), seed)
 
     def _saved(self, problem: Problem, arrays: Arrays) -> Arrays:
         """With what the forward pass saves."""

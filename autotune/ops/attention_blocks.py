@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.core.threads import WORKERS
+from autotune.core.threads import WORKERS, has_help
 
 Result = TypeVar("Result")
 Mask = NDArray[np.bool_]
@@ -72,9 +72,10 @@ def blocks(q: NDArray[Any], k: NDArray[Any], causal: bool, *, whole_rows: bool) 
 def in_order(work: Callable[[Block], Result], parts: Sequence[Block]) -> Iterator[Result]:
     """What `work` makes of each block, in their order, computed on all cores; NumPy lets go of the interpreter.
 
-    Only some more than there are cores are under way, lest results of long problems fill the memory.
+    By the calling thread alone where the others have work of their own (`has_help`). Only some more than there are
+    cores are under way, lest results of long problems fill the memory.
     """
-    if sum((part.rows.stop - part.rows.start) * part.seen for part in parts) <= _PAIRS:
+    if not has_help() or sum((part.rows.stop - part.rows.start) * part.seen for part in parts) <= _PAIRS:
         yield from map(work, parts)
         return
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:

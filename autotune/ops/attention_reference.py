@@ -8,6 +8,7 @@ Sums go over visible pairs: what a query does not see does not change it, even i
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,41 @@ from numpy.typing import NDArray
 
 from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import rounded
+from autotune.core.scratch import scratch
 from autotune.ops.attention_blocks import Block, Mask, blocks, do_all, in_order
+from autotune.ops.rounding import round_to
 from autotune.ops.tf32_products import multiply_tf32x3
 
 Arrays = dict[str, NDArray[Any]]
-Product = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+
+LEAST = {np.dtype(np.float64): -600.0, np.dtype(np.float32): -60.0}
+"""Exponents count as no less, by the type of the arithmetic. Their exponentials are lost in any sum with the row's
+largest weight, and numbers below the normal ones, which they and their products would be, are slow a hundred times."""
+
+
+Product = Callable[..., NDArray[Any]]
+"""a @ b of two matrices, written to the keyword `out` where that is given."""
+
 _PRODUCTS: Mapping[str, Product] = {FULL: np.matmul, "tf32x3": multiply_tf32x3}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of an input, (…, HS), in the type of the arithmetic, and which of them hold NaN or infinity; None: none."""
+
+    values: NDArray[Any]
+    odd: NDArray[np.bool_] | None
+
+    @classmethod
+    def of(cls, array: NDArray[Any], compute: type[np.floating[Any]]) -> "_Rows":
+        values = np.ascontiguousarray(array, compute)
+        odd = np.asarray(~np.isfinite(values).all(axis=-1))
+        return cls(values, odd if odd.any() else None)
+
+    def at(self, b: int, head: int, rows: slice) -> "_Rows":
+        """Some of one head, (rows, HS)."""
+        odd = None if self.odd is None else self.odd[b, head, rows]
+        return _Rows(self.values[b, head, rows], odd if odd is not None and odd.any() else None)
 
 
 def forward(
@@ -35,24 +65,26 @@ def forward(
         return heads_apart(forward(heads_together(inputs), causal, scale, low_precision, arithmetic), inputs)
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
-    q, k, v = (inputs[name] for name in ("q", "k", "v"))
-    out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.full(q.shape[:3], -np.inf)
+    q, k, v = (_Rows.of(inputs[name], compute) for name in ("q", "k", "v"))
+    out, lse = np.zeros((*q.values.shape[:3], v.values.shape[3])), np.full(q.values.shape[:3], -np.inf)
 
     def work(block: Block) -> None:
         here, keys = (block.b, block.h, block.rows), slice(0, block.seen)
+        queries = q.values[here]
+        dots = scratch("p", (len(queries), block.seen), compute)
         with np.errstate(invalid="ignore"):
-            dots = product(q[here].astype(compute), k[block.b, block.kv, keys].astype(compute).T)
+            product(queries, k.values[block.b, block.kv, keys].T, out=dots)
         hidden = block.hidden(keys)
         scores = masked_scores(dots, scale, hidden)
-        values = v[block.b, block.kv, keys].astype(compute)
+        values = v.at(block.b, block.kv, keys)
         out[here], lse[here] = _softmax_times(scores, values, hidden, low_precision, product)
 
-    do_all(work, blocks(q, k, causal, whole_rows=True))
+    do_all(work, blocks(inputs["q"], inputs["k"], causal, whole_rows=True))
     return {"out": out if low_precision is None else rounded(out, low_precision), "lse": lse}
 
 
 def _softmax_times(
-    scores: NDArray[Any], values: NDArray[Any], hidden: Mask | None, low_precision: str | None, product: Product
+    scores: NDArray[Any], values: _Rows, hidden: Mask | None, low_precision: str | None, product: Product
 ) -> tuple[Any, Any]:
     """One block's out and lse; rows of -inf alone give 0 and -inf. `scores` is overwritten."""
     if scores.shape[1] == 0:
@@ -61,12 +93,13 @@ def _softmax_times(
     peak[np.isneginf(peak)] = 0
     with np.errstate(invalid="ignore"):
         scores -= peak
+        np.maximum(scores, LEAST[scores.dtype], out=scores)
         p = np.exp(scores, out=scores)
     if hidden is not None:
         p[hidden] = 0
     total = p.sum(axis=1, keepdims=True)
     if low_precision is not None:
-        p = rounded(p, low_precision)
+        round_to(p, low_precision)
     safe = np.where(total == 0, 1, total)
     with np.errstate(divide="ignore"):
         return _sum_over_keys(p, values, hidden, product) / safe, (peak + np.log(total))[:, 0]
@@ -84,64 +117,77 @@ def backward(
         return heads_apart(backward(heads_together(inputs), causal, scale, low_precision, arithmetic), inputs)
     compute = np.float64 if low_precision is None else np.float32
     product = _PRODUCTS[arithmetic]
-    q, k, v = inputs["q"], inputs["k"], inputs["v"]
-    grads = {"dq": np.zeros(q.shape, compute), "dk": np.zeros(k.shape, compute), "dv": np.zeros(v.shape, compute)}
+    rows_of = {name: _Rows.of(inputs[name], compute) for name in ("q", "k", "v", "dout", "out")}
+    q, k, v, dout, out = rows_of.values()
+    finite = all(rows.odd is None for rows in rows_of.values())
+    grads = {name: np.zeros(inputs[name[1:]].shape, compute) for name in ("dq", "dk", "dv")}
 
     def work(block: Block) -> tuple[NDArray[Any], NDArray[Any]]:
         """dQ of the rows, in place; what they add to dK and dV, (seen, HS) and (seen, HS_v)."""
         here = (block.b, block.h, block.rows)
-        queries, dout = q[here].astype(compute), inputs["dout"][here].astype(compute)
+        queries, gradients, dq = q.at(*here), dout.at(*here), grads["dq"][here]
         with np.errstate(invalid="ignore"):
-            delta = (dout * inputs["out"][here].astype(compute)).sum(axis=1)
-        lse, dq = inputs["lse"][here].astype(compute), grads["dq"][here]
-        dk, dv = (np.empty((block.seen, array.shape[3]), compute) for array in (k, v))
+            delta = (gradients.values * out.values[here]).sum(axis=1)
+        lse = inputs["lse"][here].astype(compute)
+        dk, dv = (np.empty((block.seen, rows.values.shape[3]), compute) for rows in (k, v))
         for tile in block.tiles:
-            keys, values = (array[block.b, block.kv, tile].astype(compute) for array in (k, v))
+            keys, values = (rows.at(block.b, block.kv, tile) for rows in (k, v))
             hidden = block.hidden(tile)
+            p, ds = (scratch(name, (len(lse), tile.stop - tile.start), compute) for name in ("p", "ds"))
             with np.errstate(invalid="ignore"):
-                p = _probabilities(masked_scores(product(queries, keys.T), scale, hidden), lse)
-                ds = product(dout, values.T)
+                product(queries.values, keys.values.T, out=p)
+                p *= compute(scale)
+                _probabilities(p, lse, hidden)
+                product(gradients.values, values.values.T, out=ds)
                 ds -= delta[:, None]
                 ds *= p
-            if hidden is not None:
-                p[hidden], ds[hidden] = 0, 0
+            if hidden is not None and not finite:  # else it is 0, as P is
+                ds[hidden] = 0
             if low_precision is not None:
-                p, ds = rounded(p, low_precision), rounded(ds, low_precision)
+                round_to(p, low_precision)
+                round_to(ds, low_precision)
             hidden_by_key = None if hidden is None else hidden.T
-            dv[tile] = _sum_over_keys(p.T, dout, hidden_by_key, product)
-            dk[tile] = _sum_over_keys(ds.T, queries, hidden_by_key, product)
+            _sum_over_keys(p.T, gradients, hidden_by_key, product, out=dv[tile])
+            _sum_over_keys(ds.T, queries, hidden_by_key, product, out=dk[tile])
             dq += _sum_over_keys(ds, keys, hidden, product)
         return dk, dv
 
-    parts = blocks(q, k, causal, whole_rows=False)
+    parts = blocks(inputs["q"], inputs["k"], causal, whole_rows=False)
     for block, (dk, dv) in zip(parts, in_order(work, parts), strict=True):
         grads["dk"][block.b, block.kv, : block.seen] += dk
         grads["dv"][block.b, block.kv, : block.seen] += dv
     grads["dq"] *= compute(scale)
     grads["dk"] *= compute(scale)
-    finish = (lambda a: a) if low_precision is None else (lambda a: rounded(a, low_precision))
-    return {name: finish(grad).astype(np.float64) for name, grad in grads.items()}
+    if low_precision is not None:
+        for grad in grads.values():
+            round_to(grad, low_precision)
+    return {name: grad.astype(np.float64, copy=False) for name, grad in grads.items()}
 
 
-def _sum_over_keys(weights: NDArray[Any], rows: NDArray[Any], hidden: Mask | None, product: Product) -> NDArray[Any]:
+def _sum_over_keys(
+    weights: NDArray[Any], rows: _Rows, hidden: Mask | None, product: Product, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """weights·rows, each row of the result from the rows that it sees: hidden weights are 0, and 0·NaN would be NaN."""
-    odd = ~np.isfinite(rows).all(axis=1)
-    if not odd.any():
-        return product(weights, rows)
-    result = product(weights, np.where(odd[:, None], rows.dtype.type(0), rows))
+    if rows.odd is None:
+        return product(weights, rows.values, out=out)
+    result = product(weights, np.where(rows.odd[:, None], rows.values.dtype.type(0), rows.values), out=out)
     with np.errstate(invalid="ignore"):
-        for row in np.flatnonzero(odd):
+        for row in np.flatnonzero(rows.odd):
             sees = slice(None) if hidden is None else ~hidden[:, row]
-            result[sees] += np.outer(weights[sees, row], rows[row])
+            result[sees] += np.outer(weights[sees, row], rows.values[row])
     return result
 
 
-def _probabilities(scores: NDArray[Any], lse: NDArray[Any]) -> NDArray[Any]:
-    """`scores` is overwritten. No more than 1: the log-sum-exp is rounded."""
+def _probabilities(scores: NDArray[Any], lse: NDArray[Any], hidden: Mask | None) -> None:
+    """P in place of the scores. No more than 1: the log-sum-exp is rounded."""
     scores -= lse[:, None]
-    p: NDArray[Any] = np.exp(np.minimum(scores, 0, out=scores), out=scores)
-    p[np.isneginf(lse)] = 0
-    return p
+    np.clip(scores, LEAST[scores.dtype], 0, out=scores)
+    np.exp(scores, out=scores)
+    if hidden is not None:
+        scores[hidden] = 0
+    empty = np.isneginf(lse)
+    if empty.any():
+        scores[empty] = 0
 
 
 def shares_keys(inputs: Arrays, causal: bool) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.dtypes import epsilon
+from autotune.core.scratch import scratch
 from autotune.ops.attention_blocks import Block, Mask, blocks, do_all, in_order
-from autotune.ops.attention_reference import Arrays, heads_apart, heads_together, masked_scores, shares_keys
+from autotune.ops.attention_reference import LEAST, Arrays, heads_apart, heads_together, masked_scores, shares_keys
 from autotune.ops.row_bounds import RowScale
 
 _ROUNDINGS = 8 * epsilon("fp32")
@@ -36,7 +37,9 @@ def forward_rows(inputs: Arrays, causal: bool, scale: float, dtype: str) -> dict
         if not block.seen:
             return
         here, keys = (block.b, block.h, block.rows), (block.b, block.kv, slice(0, block.seen))
-        lse, p = _softmax(masked_scores(q[here] @ k[keys].T, scale, block.hidden(keys[2])))
+        dots = scratch("p", (block.rows.stop - block.rows.start, block.seen), np.float32)
+        hidden = block.hidden(keys[2])
+        lse, p = _softmax(masked_scores(np.matmul(q[here], k[keys].T, out=dots), scale, hidden), hidden)
         each = _ROUNDINGS * scale * _lengths(q[here])
         spread = np.clip(p @ np.square(v[keys]) - np.square(p @ v[keys]), 0.0, None).max(axis=1)
         score_noise = each * np.sqrt(p @ np.square(lengths[keys])) + epsilon("fp32") * np.abs(lse)
@@ -119,30 +122,39 @@ class _Rows:
         self, keys: Matrix, values: Matrix, hidden: Mask | None, tiny: float
     ) -> tuple[Matrix, Matrix, Matrix, Matrix]:
         """Squares of P, of its noise, of scale·dS and of its noise, each (rows, keys)."""
-        scores = masked_scores(self.queries @ keys.T, self.scale, hidden)
-        visible = np.isfinite(scores) if tiny else None
+        shape = (len(self.queries), len(keys))
+        p, noise, ds, ds_noise, product = (
+            scratch(use, shape, np.float32) for use in ("p", "noise", "ds", "ds_noise", "product")
+        )
+        np.matmul(self.queries, keys.T, out=p)
+        p *= p.dtype.type(self.scale)
         with np.errstate(invalid="ignore", over="ignore"):
-            scores -= self.lse[:, None]
-            p = np.exp(scores, out=scores)
-        p[~np.isfinite(p)] = 0
-        p[~np.isfinite(self.lse)] = 0
-        ds = self.dout @ values.T
+            p -= self.lse[:, None]
+            np.maximum(p, LEAST[p.dtype], out=p)
+            np.exp(p, out=p)
+        if not np.isfinite(p.max(initial=0.0)):
+            p[~np.isfinite(p)] = 0
+        for none in (hidden, ~np.isfinite(self.lse)):
+            if none is not None and none.any():
+                p[none] = 0
+        np.matmul(self.dout, values.T, out=ds)
         ds -= self.delta[:, None]
         ds *= p
         np.abs(ds, out=ds)
-        noise = np.multiply.outer(self.score_noise, _lengths(keys))
+        np.multiply.outer(self.score_noise, _lengths(keys), out=noise)
         noise += self.lse_noise[:, None]
-        ds_noise = np.multiply.outer(self.dp_noise, _lengths(values))
+        np.multiply.outer(self.dp_noise, _lengths(values), out=ds_noise)
         ds_noise += self.delta_noise[:, None]
         ds_noise *= p
-        ds_noise += ds * noise
+        ds_noise += np.multiply(ds, noise, out=product)
         noise *= p
         ds *= ds.dtype.type(self.scale)
         ds_noise *= ds.dtype.type(self.scale)
-        if visible is not None:
-            least = visible * p.dtype.type(tiny)
-            p += least
-            ds += least
+        if tiny:
+            p += p.dtype.type(tiny)
+            ds += ds.dtype.type(tiny)
+            if hidden is not None:
+                p[hidden], ds[hidden] = 0, 0
         for array in (p, noise, ds, ds_noise):
             np.square(array, out=array)
         return p, noise, ds, ds_noise
@@ -159,12 +171,15 @@ def _tiny(dtype: str) -> float:
     return _SUBNORMAL.get(dtype, 0.0) / (epsilon(dtype) / 2)
 
 
-def _softmax(scores: Matrix) -> tuple[Matrix, Matrix]:
+def _softmax(scores: Matrix, hidden: Mask | None) -> tuple[Matrix, Matrix]:
     """Log-sum-exps and P; rows of -inf alone give 0. `scores` is overwritten."""
     peak = scores.max(axis=1, keepdims=True)
     peak[~np.isfinite(peak)] = 0
     scores -= peak
+    np.maximum(scores, LEAST[scores.dtype], out=scores)
     p = np.exp(scores, out=scores)
+    if hidden is not None:
+        p[hidden] = 0
     total = p.sum(axis=1, keepdims=True)
     safe = np.where(total == 0, 1, total)
     p /= safe

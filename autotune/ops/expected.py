@@ -17,7 +17,7 @@ from autotune.core.arithmetic import FULL
 from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
-from autotune.core.threads import WORKERS
+from autotune.core.threads import WORKERS, all_at_work
 from autotune.ops.op import Arrays, Bound, Op
 from autotune.ops.row_bounds import SLACK, bound_rows
 
@@ -83,11 +83,27 @@ def expect(
     smaller by luck. There is a bound for each arithmetic that the op can judge, from a low-precision result of that
     arithmetic.
     """
-    tensors = op.tensors(problem)
     sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
-    inputs, pieces = _inputs(op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
-    with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-        units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
+    with _pool(len(set(sources))) as pool:
+        return _expect(pool, op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
+
+
+def _pool(tasks: int) -> ThreadPoolExecutor:
+    """Threads for so many units; where these are enough for all cores, each is one thread's."""
+    return ThreadPoolExecutor(WORKERS, initializer=all_at_work if tasks >= WORKERS else None)
+
+
+def _expect(
+    pool: ThreadPoolExecutor,
+    op: Op,
+    problem: Problem,
+    seed: int,
+    sources: tuple[int, ...],
+    make: Callable[[Problem, int], Arrays],
+) -> Expectation:
+    tensors = op.tensors(problem)
+    inputs, pieces = _inputs(op, problem, seed, sources, make)
+    units = tuple(pool.map(lambda piece: _unit(op, problem, piece), pieces))
     outputs = tuple(tensor for tensor in tensors if tensor.role == "output")
     return Expectation(problem, storage_images(tensors, inputs), outputs, units, sources)
 
@@ -118,7 +134,13 @@ def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]
     The hard ones have NaN where few results depend on it.
     """
     kinds = (False, True) if op.has_hard_inputs else (False,)
-    return tuple(expect(op, problem, seed, hard=hard, hidden_nan=hard) for hard in kinds)
+    sources = unit_sources(op.units(problem), effort(op, problem), seed, FLOP_BUDGET)
+
+    def of(hard: bool) -> Expectation:
+        return _expect(pool, op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
+
+    with _pool(len(kinds) * len(set(sources))) as pool, ThreadPoolExecutor(len(kinds)) as sides:
+        return tuple(sides.map(of, kinds))
 
 
 def effort(op: Op, problem: Problem) -> float:

@@ -1,5 +1,8 @@
 """Deterministic inputs."""
 
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from autotune.core.dtypes import numpy_dtype
@@ -15,6 +18,20 @@ def normal(tensor: TensorSpec, seed: int) -> "NDArray[Any]":
 
     generator = np.random.Generator(np.random.PCG64(seed))
     return generator.standard_normal(tensor.shape, dtype=np.float32).astype(numpy_dtype(tensor.dtype))
+
+
+_MANY = 2**18  # elements: fewer are made before a thread has started
+
+
+def normal_ones(tensors: Sequence[TensorSpec], seed: int) -> "dict[str, NDArray[Any]]":
+    """`normal` of each by its name, with seeds that follow one another; large ones are made at the same time."""
+    seeds = range(seed, seed + len(tensors))
+    if sum(math.prod(tensor.shape) for tensor in tensors) < _MANY:
+        arrays = list(map(normal, tensors, seeds))
+    else:
+        with ThreadPoolExecutor(len(tensors)) as pool:
+            arrays = list(pool.map(normal, tensors, seeds))
+    return {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
 
 
 def whole(tensor: TensorSpec, seed: int) -> "NDArray[Any]":

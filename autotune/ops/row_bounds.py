@@ -36,16 +36,22 @@ def bound_rows(factor: float, rounded: Floats, exact: Floats, roundoff: float, s
     the bound's shape goes with the results': (…, T, 1) or (…, T).
     """
     with np.errstate(invalid="ignore"):
-        error = np.nan_to_num(np.abs(rounded - exact), nan=0.0, posinf=0.0)
-    largest = np.nan_to_num(np.abs(exact), nan=0.0, posinf=0.0)
+        error = np.abs(rounded - exact)
     by_element = exact.ndim > scale.size.ndim
-    if by_element:
-        error, largest = error.max(axis=-1), largest.max(axis=-1)
+    error, largest = _largest(error, by_element), _largest(np.abs(exact), by_element)
     size = np.maximum(scale.size, largest)
     bound = factor * np.maximum(_block_maxima(error), roundoff * size) + SLACK * size + scale.noise
     bound += _NEGLIGIBLE * largest.max(initial=0.0)
     widened: Floats = bound[..., None] if by_element else bound
     return widened
+
+
+def _largest(sizes: Floats, by_element: bool) -> Floats:
+    """Of each row, where results have one element or many a row; overwrites `sizes`. What is no number counts as 0."""
+    if not np.isfinite(sizes.max(initial=0.0)):  # NaN counts as the largest
+        sizes[~np.isfinite(sizes)] = 0.0
+    largest: Floats = sizes.max(axis=-1) if by_element else sizes
+    return largest
 
 
 def _block_maxima(rows: Floats) -> Floats:
