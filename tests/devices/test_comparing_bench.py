@@ -1,5 +1,6 @@
 """A bench whose device compares by itself: the same verdicts in the same words, and little that is downloaded."""
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -190,6 +191,10 @@ def comparing() -> Iterator[ComparingCpu]:
     device.close()
 
 
+def _uncounted(message: str) -> str:
+    return re.sub(r"\d+ elements", "elements", message)
+
+
 @pytest.mark.parametrize("mistake", [*ATTENTION, *GRADIENTS])
 def test_planted_mistakes_are_found_in_the_same_words(mistake: str, comparing: ComparingCpu, cache: BuildCache) -> None:
     known = ATTENTION.get(mistake) or GRADIENTS[mistake]
@@ -199,7 +204,9 @@ def test_planted_mistakes_are_found_in_the_same_words(mistake: str, comparing: C
     device.close()
     here = evaluate(comparing, source, cache)
     assert here.outcome is there.outcome is not Outcome.OK
-    assert here.message == there.message or "launch" in here.outcome.value
+    # How many elements are left unwritten is the threads' doing, where several write to one place.
+    same = _uncounted(here.message) == _uncounted(there.message)
+    assert same or "launch" in here.outcome.value
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "added"])

@@ -116,14 +116,14 @@ def test_a_step_of_decoding_keeps_every_sm_busy(B: int, NH_kv: int, T_kv: int, H
     ("fields", "family", "values"),
     [
         ({"B": 16, "NH_kv": 8, "T_kv": 4096}, "flash_wgmma", {"BLOCK_M": 64, "BLOCK_N": 128, "STAGES": 3}),
-        ({"B": 16, "NH_kv": 8, "T_kv": 32768}, "flash_wgmma", {"BLOCK_M": 64, "BLOCK_N": 128, "STAGES": 3}),
+        ({"B": 16, "NH_kv": 8, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 4}),
         ({"B": 16, "NH_kv": 4, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 8}),
-        ({"B": 1, "NH_kv": 8, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 64}),
+        ({"B": 1, "NH_kv": 8, "T_kv": 32768}, "flash_wgmma", {"BLOCK_M": 64, "BLOCK_N": 64, "SPLIT": 16}),
         ({"B": 1, "NH_kv": 4, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 128}),
         ({"B": 1, "NH_kv": 32, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 16, "BLOCK_N": 32, "SPLIT": 16}),
         ({"B": 1, "NH_kv": 1, "T_kv": 32768}, "flash_mma", {"BLOCK_M": 32, "WARPS": 2, "SPLIT": 128}),
         ({"B": 128, "NH_kv": 8, "T_kv": 4096}, "flash_wgmma", {"BLOCK_M": 64, "MIN_BLOCKS": 2}),
-        ({"B": 4, "NH_kv": 4, "T": 5, "T_kv": 8192}, "flash_mma", {"BLOCK_M": 64, "SPLIT": 16}),
+        ({"B": 4, "NH_kv": 4, "T": 5, "T_kv": 8192}, "flash_wgmma", {"BLOCK_M": 64, "SPLIT": 8}),
     ],
 )
 def test_splits_of_keys_are_as_many_as_fill_the_gpu(
@@ -276,8 +276,8 @@ def test_a_pace_from_far_away_is_doubted_as_much_as_a_time_from_there() -> None:
         ({"op": "forward", "B": 1, "NH": 1, "T": 512}, "flash_wgmma", {"BLOCK_M": 64}),
         ({"op": "forward", "B": 1, "NH": 3, "T": 512, "causal": True}, "flash_wgmma", {"BLOCK_M": 64}),
         ({"op": "forward", "B": 1, "NH": 12, "T": 257}, "flash_wgmma", {"BLOCK_M": 64}),
-        ({"op": "forward", "B": 1, "NH": 32, "NH_kv": 8, "T": 63, "T_kv": 8192}, "flash_mma", {"SPLIT": 8}),
-        ({"op": "forward", "B": 2, "NH": 16, "T": 362, "T_kv": 11584}, "flash_wgmma", {"SPLIT": None}),
+        ({"op": "forward", "B": 1, "NH": 32, "NH_kv": 8, "T": 63, "T_kv": 8192}, "flash_wgmma", {"SPLIT": 8}),
+        ({"op": "forward", "B": 2, "NH": 16, "T": 362, "T_kv": 11584}, "flash_wgmma", {"SPLIT": 2}),
     ],
     ids=str,
 )

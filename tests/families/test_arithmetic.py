@@ -61,8 +61,8 @@ def test_attention_with_single_products_is_far_outside_it(op: str, monkeypatch: 
     problem = get_op(op).problem(B=1, NH=1, T=150, T_kv=200, HS=64, dtype="fp32", causal=False)
     (unit,) = expect(get_op(op), problem, seed=1).units
 
-    def single(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        product: NDArray[np.float32] = truncated_to_tf32(a) @ truncated_to_tf32(b)
+    def single(a: NDArray[Any], b: NDArray[Any], *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        product: NDArray[np.float32] = np.matmul(truncated_to_tf32(a), truncated_to_tf32(b), out=out)
         return product
 
     monkeypatch.setattr("autotune.ops.attention_reference._PRODUCTS", {"full": np.matmul, "tf32x3": single})

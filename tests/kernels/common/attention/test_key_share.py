@@ -29,7 +29,7 @@ extern "C" __global__ void test(const int* sizes, int* tiles, int* steps, int* n
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_shares_of_the_tiles(causal: bool, cache: BuildCache) -> None:
-    """Together all tiles, in order; none has two more than another. Each knows its first, and masks what a whole would."""
+    """Together all tiles, in order; none has two more than another. Each masks what a whole would."""
     kernel = SmallKernel(KERNEL.replace("CAUSAL", str(causal).lower()), cache, threads=1)
     for T, T_kv, at in ((100, 100, 1), (16, 90, 0), (90, 33, 1), (1, 70, 2), (48, 64, 0)):
         empty = np.full(64, -1, np.int32)

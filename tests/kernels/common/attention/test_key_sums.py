@@ -21,7 +21,7 @@ extern "C" __global__ void test(const float* sums, __half* dk, int* finite)
 
 
 def test_rows_of_dk(cache: BuildCache) -> None:
-    """48 columns of sums, 40 of the tensor; which sixteen rows have something that is not finite is told, for all lanes."""
+    """48 columns of sums, 40 of the tensor; which sixteen rows are not finite is told to all lanes."""
     dk = np.random.default_rng(1).standard_normal((64, 48)).astype(np.float32)
     dk[60:], dk[:, 40:] = 0.0, 0.0
     dk[17, 3], dk[47, 39] = np.inf, np.nan
