@@ -195,15 +195,27 @@ def draw(rows: Sequence[Mapping[str, Any]], title: str) -> "Figure":
 Timer = Callable[[Best], float | None]
 
 
-def run(all_sweeps: Sequence[Sweep], spec: DeviceSpec, timer: Timer, report: Path, total: float | None) -> int:
-    """Every point of every sweep that is not in the report; a line each. Returns how many failed."""
+def run(
+    all_sweeps: Sequence[Sweep],
+    spec: DeviceSpec,
+    timer: Timer,
+    report: Path,
+    total: float | None,
+    prepare: Callable[[Sequence[Problem]], None] = lambda _: None,
+) -> int:
+    """Every point of every sweep that is not in the report; a line each. Returns how many failed.
+
+    `prepare`: what a sweep's problems need, before the first of them is timed: all at once would leave a run that is
+    cut short with nothing.
+    """
     start, failed = time.monotonic(), 0
     done = {(row["sweep"], row["at"]) for row in rows_in(report)}
     with report.open("a", encoding="utf-8") as file:
         for sweep in all_sweeps:
-            for at, problem in sweep.points:
-                if (sweep.name, at) in done:
-                    continue
+            left = [(at, problem) for at, problem in sweep.points if (sweep.name, at) not in done]
+            if left and (total is None or time.monotonic() - start <= total):
+                prepare([problem for _, problem in left])
+            for at, problem in left:
                 if total is not None and time.monotonic() - start > total:
                     print(f"the time is up before {sweep.name}, {sweep.along} {at:g}; run again to go on", flush=True)
                     return failed
@@ -291,9 +303,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit("error: there is no NVIDIA GPU here; --estimate h200 estimates for one")
     report = options.out / ("estimates.jsonl" if options.estimate else "times.jsonl")
     wanted = list(sweeps([int(text) for text in options.sizes.split(",")], options.dtype))
-    if not options.estimate:
-        build_all((problem for sweep in wanted for _, problem in sweep.points), lambda p: looked_up(p, spec))
-    failed = run(wanted, spec, estimated if options.estimate else gpu_timer(), report, options.total)
+    if options.estimate:
+        failed = run(wanted, spec, estimated, report, options.total)
+    else:
+        failed = run(
+            wanted, spec, gpu_timer(), report, options.total, lambda some: build_all(some, lambda p: looked_up(p, spec))
+        )
     rows = rows_in(report)
     found = jumps(rows)
     kind = "estimated, not measured," if options.estimate else "measured"

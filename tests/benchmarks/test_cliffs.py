@@ -1,5 +1,6 @@
 """The sweeps that look for cliffs: what they cover, what work takes, and which neighbours are a jump."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from autotune.answers.best import Best
 from autotune.core.errors import LaunchError
+from autotune.core.problem import Problem
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
 from benchmarks.cliffs import (
@@ -111,6 +113,22 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, capsys: pytest.
     assert [row.get("ms") for row in rows_in(report)] == [0.5, 0.5, None, 0.5]
     assert run([sweep(256)], H200, timer, report, -1.0) == 0
     assert "the time is up before short, T 256" in capsys.readouterr().out
+
+
+def test_what_a_sweep_needs_is_prepared_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of what is left to do, and not where the time is up."""
+    report, prepared = tmp_path / "times.jsonl", list[list[Any]]()
+
+    def prepare(some: Sequence[Problem]) -> None:
+        prepared.append([problem["T"] for problem in some])
+
+    assert run([sweep(64, 65)], H200, lambda _: 0.5, report, None, prepare) == 0
+    both = [sweep(64, 65, 96), Sweep("other", "T", sweep(32).points)]
+    assert run(both, H200, lambda _: 0.5, report, None, prepare) == 0
+    assert prepared == [[64, 65], [96], [32]]
+    assert run([sweep(192)], H200, lambda _: 0.5, report, -1.0, prepare) == 0
+    assert prepared == [[64, 65], [96], [32]]
+    assert "the time is up before short, T 192" in capsys.readouterr().out
 
 
 def test_estimates_are_labelled_and_drawn(
