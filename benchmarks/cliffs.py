@@ -201,7 +201,7 @@ def run(
     timer: Timer,
     report: Path,
     total: float | None,
-    prepare: Callable[[Sequence[Problem]], None] = lambda _: None,
+    prepare: Callable[[Sequence[Problem]], object] = lambda _: None,
 ) -> int:
     """Every point of every sweep that is not in the report; a line each. Returns how many failed.
 
