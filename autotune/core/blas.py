@@ -1,4 +1,5 @@
-"""NumPy's BLAS on one thread, where only small systems are solved: its idle threads spin and take cores from others."""
+"""NumPy's BLAS on one thread, where only small systems are solved, or several threads compute anyway: its idle threads
+spin and take cores from others."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -18,3 +19,12 @@ def one_blas_thread() -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+@contextmanager
+def blas_on_one_thread() -> Iterator[None]:
+    """Within the block the BLAS of this process, loaded long ago, uses one thread in all threads."""
+    from threadpoolctl import threadpool_limits  # not where nothing is computed
+
+    with threadpool_limits(1, user_api="blas"):
+        yield

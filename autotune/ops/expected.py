@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.arithmetic import FULL
+from autotune.core.blas import blas_on_one_thread
 from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.plan import TensorSpec
 from autotune.core.problem import Problem
@@ -84,7 +85,7 @@ def expect(
     arithmetic.
     """
     sources = unit_sources(op.units(problem), effort(op, problem), seed, flop_budget)
-    with _pool(len(set(sources))) as pool:
+    with blas_on_one_thread(), _pool(len(set(sources))) as pool:
         return _expect(pool, op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hidden_nan))
 
 
@@ -139,7 +140,8 @@ def expectations(op: Op, problem: Problem, seed: int) -> tuple[Expectation, ...]
     def of(hard: bool) -> Expectation:
         return _expect(pool, op, problem, seed, sources, _maker(op, seed, hard=hard, hidden_nan=hard))
 
-    with _pool(len(kinds) * len(set(sources))) as pool, ThreadPoolExecutor(len(kinds)) as sides:
+    threads = _pool(len(kinds) * len(set(sources)))
+    with blas_on_one_thread(), threads as pool, ThreadPoolExecutor(len(kinds)) as sides:
         return tuple(sides.map(of, kinds))
 
 
