@@ -1,13 +1,14 @@
 """The sweeps that look for cliffs: what they cover, what work takes, and which neighbours are a jump."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.answers.best import Best
-from autotune.core.errors import LaunchError
+from autotune.core.errors import AutotuneError, LaunchError
 from autotune.core.problem import Problem
 from autotune.gpus.known import gpu
 from autotune.ops.registry import get_op
@@ -21,6 +22,8 @@ from benchmarks.cliffs import (
     estimated,
     ideal_ms,
     jumps,
+    look_up_all,
+    looked_up,
     main,
     rows_in,
     run,
@@ -150,3 +153,18 @@ def test_an_estimate_is_the_time_that_is_kept_where_there_is_one(tmp_path: Path)
     assert estimated(exact) == exact.ms
     other = best("backward", T=1030, device="h200", db=tmp_path / "none.db")
     assert estimated(other) == other.expected_ms
+
+
+def test_answers_of_other_processes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come without their template, which holds functions; a problem that nobody answers is left to be asked."""
+    monkeypatch.setattr("benchmarks.cliffs._answers", {})
+    asked, unknown = FORWARD.problem(T=777), FORWARD.problem(HS=600)
+    with ThreadPoolExecutor(1) as pool:
+        look_up_all([asked, unknown], H200, pool)
+        there = looked_up(asked, H200)
+        monkeypatch.setattr("benchmarks.cliffs._answers", {})
+        here = looked_up(asked, H200)
+    assert there == here
+    assert there.source == here.source
+    with pytest.raises(AutotuneError):
+        looked_up(unknown, H200)
