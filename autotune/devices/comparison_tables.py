@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.candidate import make_candidate
-from autotune.core.dtypes import numpy_dtype
+from autotune.core.dtypes import DTYPES, numpy_dtype
 from autotune.core.measurement import OutputCheck
 from autotune.core.plan import Launch, LaunchPlan, TensorSpec
 from autotune.core.problem import Problem
@@ -24,7 +24,9 @@ THREADS = 256
 """Of each block of those kernels."""
 
 BETWEEN, CHANGES, SUM = "look_between", "look_for_changes", "sum_up"
-COMPARED: Mapping[str, str] = {dtype: f"compare_{dtype}" for dtype in ("fp16", "bf16", "fp32", "fp64")}
+COMPARED: Mapping[str, str] = {
+    name: f"compare_{name}" for name, dtype in DTYPES.items() if dtype.size > 1 and not dtype.is_whole
+}
 """The kernel that compares, by element type."""
 
 RECORD_WORDS, UNIT_WORDS = 6, 2

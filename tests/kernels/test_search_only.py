@@ -25,6 +25,9 @@ _SEARCHED: dict[str, Value] = {
 }
 _CALLED: dict[str, Value] = {**_SEARCHED, "B": 1, "NH": 2, "NH_kv": 2, "T": 70, "T_kv": 70}
 _LARGER: dict[str, Value] = {**_SEARCHED, "B": 4, "NH": 12, "NH_kv": 12, "T": 200, "T_kv": 300}
+_FEW: dict[str, Value] = {**_SEARCHED, "B": 1, "NH": 2, "NH_kv": 2}
+_MANY: dict[str, Value] = {**_LARGER, "T_kv": 1100}
+_PAIRS = ((_SEARCHED, _CALLED), (_CALLED, _LARGER), (_FEW, _CALLED), (_FEW, _MANY))
 _LOOSE = tuple(
     (family, number)
     for family in FAMILIES
@@ -38,10 +41,10 @@ def found_and_called(family: Template, number: int) -> tuple[Config, Problem]:
     one, or, where blocks would be too few, a larger one."""
     dtype = "fp32" if family.name.endswith("tf32x3") else "fp16"
     random = np.random.default_rng(0)
-    for pair in ((_SEARCHED, _CALLED), (_CALLED, _LARGER)):
-        searched, called = (get_op(family.op).problem(**{**fields, "dtype": dtype}) for fields in pair)
-        space, other = Space(family, searched, SPEC), Space(family, called, SPEC)
-        for _ in range(4000):
+    problems = [[get_op(family.op).problem(**{**fields, "dtype": dtype}) for fields in pair] for pair in _PAIRS]
+    spaces = [[Space(family, problem, SPEC) for problem in pair] for pair in problems]
+    for _ in range(4000):
+        for (_, called), (space, other) in zip(problems, spaces, strict=True):
             config = space.sample(random)
             namespace = other.namespace(config)
             broken = [place for place, c in enumerate(family.front.constraints) if not c.expr(namespace)]
