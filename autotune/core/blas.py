@@ -2,7 +2,8 @@
 spin and take cores from others."""
 
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 ONE_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -21,10 +22,30 @@ def one_blas_thread() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+class _Limited:
+    """How many are within the block, and what ends it: who comes first limits, who leaves last gives back."""
+
+    lock = threading.Lock()
+    within = 0
+    end: Callable[[], None]
+
+
 @contextmanager
 def blas_on_one_thread() -> Iterator[None]:
-    """Within the block the BLAS of this process, loaded long ago, uses one thread in all threads."""
+    """Within the block the BLAS of this process, loaded long ago, uses one thread in all threads.
+
+    Several threads may be within it at a time.
+    """
     from threadpoolctl import threadpool_limits  # not where nothing is computed
 
-    with threadpool_limits(1, user_api="blas"):
+    with _Limited.lock:
+        if _Limited.within == 0:
+            _Limited.end = threadpool_limits(1, user_api="blas").restore_original_limits
+        _Limited.within += 1
+    try:
         yield
+    finally:
+        with _Limited.lock:
+            _Limited.within -= 1
+            if _Limited.within == 0:
+                _Limited.end()

@@ -26,6 +26,18 @@ def test_within_the_block_and_after_it() -> None:
     assert seen == [{1}]
 
 
+def test_who_leaves_last_gives_back() -> None:
+    """Whichever of two that overlap that is."""
+    with threadpool_limits(2, user_api="blas"):
+        one, two = blas_on_one_thread(), blas_on_one_thread()
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        assert threads() == {1}
+        two.__exit__(None, None, None)
+        assert threads() == {2}
+
+
 def test_references_are_made_so(monkeypatch: Any) -> None:
     seen: list[set[int]] = []
     reference = type(OP).reference
