@@ -245,14 +245,14 @@ def _measured(problem: Problem, spec: DeviceSpec, timer: Timer) -> dict[str, Any
     return {**timed, "ideal_ms": ideal_ms(problem, spec), "answer": found.answer, "candidate": found.candidate.key}
 
 
-_answers: dict[Problem, Best] = {}  # on one device
+_answers: dict[tuple[Problem, DeviceSpec], Best] = {}
 
 
 def looked_up(problem: Problem, spec: DeviceSpec) -> Best:
     """What the shipped winners and starts answer."""
-    if problem not in _answers:
-        _answers[problem] = _answer(problem, spec)
-    return _answers[problem]
+    if (problem, spec) not in _answers:
+        _answers[problem, spec] = _answer(problem, spec)
+    return _answers[problem, spec]
 
 
 def _answer(problem: Problem, spec: DeviceSpec) -> Best:
@@ -271,11 +271,11 @@ def _answer_alone(problem: Problem, spec: DeviceSpec) -> dict[str, Any] | None:
 
 def look_up_all(problems: Sequence[Problem], spec: DeviceSpec, pool: Executor) -> None:
     """Look up those that have not been, a process a core: each takes a tenth of a second there."""
-    left = [problem for problem in problems if problem not in _answers]
+    left = [problem for problem in problems if (problem, spec) not in _answers]
     for problem, found in zip(left, pool.map(_answer_alone, left, repeat(spec), chunksize=4), strict=True):
         if found is not None:
             template = find_template(problem.op, found["candidate"].template)
-            _answers[problem] = Best(**found, template=template)
+            _answers[problem, spec] = Best(**found, template=template)
 
 
 def estimated(found: Best) -> float | None:
