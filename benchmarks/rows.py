@@ -1,4 +1,5 @@
-"""The problems that the benchmarks run through: those of the recorded peers' table, and the default problem's lengths.
+"""The problems that the benchmarks run through: those of the recorded peers' table, the default problem's lengths, and
+some of those that look-ups are swept over (`benchmarks.cliffs`).
 
 Chosen by op, dtype, head size, mask and length, and divided among GPUs by whole groups: rows of one op, dtype, head
 size and mask share builds and first candidates, so they belong into one search after the other on one GPU.
@@ -18,9 +19,10 @@ from autotune.ops.registry import get_op
 RECORDED = Path(__file__).parent / "data" / "peers_h200.json"
 """Peers' times on an H200: {"source": …, "rows": [{op, dtype, HS, causal, T, B, NH, "ms": {kind: {peer: ms}}}]}."""
 
-SETS = ("peers", "default", "full")
-"""The recorded table; what else ships winners: B=4, NH=12, HS=64, causal, T from 512 to 4096, fp16 and fp32; and all
-fp32 rows of the two once more, for families of full precision alone."""
+SETS = ("peers", "default", "full", "sweeps")
+"""The recorded table; what else ships winners: B=4, NH=12, HS=64, causal, T from 512 to 4096, fp16 and fp32; all fp32
+rows of the two once more, for families of full precision alone; and some of the sweeps' problems, from which others are
+told: few blocks, heads that share keys, lengths far apart."""
 
 Group = tuple[str, str, int, bool]
 """Op, dtype, head size, causal."""
@@ -57,7 +59,9 @@ class Row:
         p = self.problem
         mask = "causal" if p["causal"] else "full"
         full = " full precision" if self.full_precision else ""
-        return f"{p.op} {p.dtype} HS={p['HS']} {mask} T={p['T']} B={p['B']} NH={p['NH']}{full}"
+        shared = "" if p["NH_kv"] == p["NH"] else f" NH_kv={p['NH_kv']}"
+        keys = "" if p["T_kv"] == p["T"] else f" T_kv={p['T_kv']}"
+        return f"{p.op} {p.dtype} HS={p['HS']} {mask} T={p['T']}{keys} B={p['B']} NH={p['NH']}{shared}{full}"
 
     def recorded_ratio(self, peer: str, other: str) -> float | None:
         """Recorded time of `peer` over that of `other`: of kernels alone, else of whole calls; None where one lacks."""
@@ -98,6 +102,29 @@ def full_rows() -> tuple[Row, ...]:
     return tuple(replace(row, full_precision=True) for row in rows if row.problem.dtype == "fp32")
 
 
+@cache
+def sweep_rows() -> tuple[Row, ...]:
+    """Problems of the sweeps with few blocks, heads that share keys, and lengths far apart."""
+    apart = (
+        {"B": 1, "NH": 12, "T": 320}, {"B": 1, "NH": 12, "T": 2048},
+        {"B": 2, "NH": 16, "T": 5792, "T_kv": 724}, {"B": 2, "NH": 16, "T": 724, "T_kv": 5792},
+    )  # fmt: skip
+    gradients = (
+        {"B": 2, "NH": 16, "T": 16384, "T_kv": 256},
+        {"B": 2, "NH": 64, "NH_kv": 8, "T": 1024}, {"B": 2, "NH": 64, "NH_kv": 1, "T": 1024},
+    )  # fmt: skip
+    cached = tuple({"B": B, "NH": 32, "NH_kv": 8, "T": T, "T_kv": 8192} for B in (1, 16) for T in (65, 385))
+    problems = []
+    for HS in (64, 128):
+        for causal in (False, True):
+            forward = (*apart, *(() if causal else cached))
+            chosen = [("forward", fields) for fields in forward] + [
+                ("backward", fields) for fields in (*apart, *gradients)
+            ]
+            problems += [get_op(op).problem(HS=HS, causal=causal, dtype="fp16", **fields) for op, fields in chosen]
+    return tuple(map(Row, problems))
+
+
 def add_row_options(parser: argparse.ArgumentParser) -> None:
     """`--set`, one option a field (lists, comma-separated), and `--shard`."""
     parser.add_argument("--set", default="peers", help=f"of {', '.join(SETS)} those named, comma-separated")
@@ -113,7 +140,7 @@ def chosen_rows(options: argparse.Namespace) -> list[Row]:
         ValueError: an unknown set, or a shard that is none.
     """
     rows: list[Row] = []
-    sets = dict(zip(SETS, (peer_rows, default_rows, full_rows), strict=True))
+    sets = dict(zip(SETS, (peer_rows, default_rows, full_rows, sweep_rows), strict=True))
     for name in options.set.split(","):
         if name not in sets:
             raise ValueError(f"--set {name!r} is not one of {', '.join(SETS)}")

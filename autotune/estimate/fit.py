@@ -9,6 +9,8 @@ measured, and what its launches are there and here. With
 - *balance*, *hiding* and *begun*: how busy its blocks keep the SMs (`autotune.estimate.load`);
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way,
+- *ending*: sums in memory to which blocks add when they have computed (which a family counts as ADDED_AT_END, elements
+  of fp32), read and written at the whole bandwidth, beside nothing,
 
 the compute part is the known one times work / (balance · hiding) here over the same there; half of the shorter of
 computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where
@@ -255,7 +257,8 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
         load = load_of(plan, names, op.heaviest(problem, config), spec, tensor_cores=template.front.tensor_cores)
-        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms
+        ending_ms = 2 * 4 * names.get("ADDED_AT_END", 0) / (spec.bandwidth_gbs * 1e6)
+        overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms + ending_ms
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
         known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
         if len(_WORKS) >= _MOST_WORKS:
