@@ -9,8 +9,9 @@ measured, and what its launches are there and here. With
 - *balance*, *hiding* and *begun*: how busy its blocks keep the SMs (`autotune.estimate.load`);
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way,
-- *ending*: sums in memory to which blocks add when they have computed (which a family counts as ADDED_AT_END, elements
-  of fp32), read and written at the whole bandwidth, beside nothing,
+- *additions*: to sums in memory, each element of fp32 read and written at the whole bandwidth. When blocks have computed
+  (a family counts them as ADDED_AT_END) nothing hides them; while they compute (ADDED_BESIDE, as if nothing were
+  masked) they take no less than that,
 
 the compute part is the known one times work / (balance · hiding) here over the same there; half of the shorter of
 computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where
@@ -257,10 +258,13 @@ def _work(template: Template, candidate: Candidate, problem: Problem, spec: Devi
         flops = template.executed_flops(op.tiled_flops(problem.replace(**tiles), config), problem)
         scratch = sum(buffer.nbytes for buffer in plan.buffers if buffer.role == "workspace")
         load = load_of(plan, names, op.heaviest(problem, config), spec, tensor_cores=template.front.tensor_cores)
-        ending_ms = 2 * 4 * names.get("ADDED_AT_END", 0) / (spec.bandwidth_gbs * 1e6)
+        an_addition_ms = 2 * 4 / (spec.bandwidth_gbs * 1e6)
+        ending_ms = names.get("ADDED_AT_END", 0) * an_addition_ms
+        beside_ms = names.get("ADDED_BESIDE", 0) * op.unmasked(problem, config) * an_addition_ms
         overhead = _FIRST_LAUNCH_MS + _NEXT_STEP_MS * max(0, len(plan.steps) - 1) + load.begun_ms + ending_ms
         nbytes = (op.nbytes(problem) + 2.0 * scratch) / load.reach
-        known = _Work(flops / load.busy, nbytes, overhead, flops / load.balance / _peak(template, spec))
+        least = max(flops / load.balance / _peak(template, spec), beside_ms)
+        known = _Work(flops / load.busy, nbytes, overhead, least)
         if len(_WORKS) >= _MOST_WORKS:
             _WORKS.clear()
         _WORKS[key] = known

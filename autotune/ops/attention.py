@@ -160,6 +160,11 @@ class Attention(Op):
         rows, keys, pairs = self._tiled(problem, config)
         return rows * keys / pairs if problem["causal"] else 1.0
 
+    def unmasked(self, problem: Problem, config: Config) -> float:
+        """Of pairs of a query and a key."""
+        rows, keys, pairs = self._tiled(problem, config)
+        return pairs / (rows * keys)
+
     def _tiled(self, problem: Problem, config: Config) -> tuple[float, int, float]:
         """Queries and keys in whole tiles, and the pairs of them that are computed; of one head."""
         T, T_kv = problem.integer("T"), problem.integer("T_kv")

@@ -250,6 +250,10 @@ class Op(ABC):
         computed in a configuration's tiles; at least 1."""
         return 1.0
 
+    def unmasked(self, problem: Problem, config: Config) -> float:  # noqa: ARG002 - without a mask all are computed
+        """The share of what a configuration's tiles cover that is computed, 0 to 1."""
+        return 1.0
+
     def nbytes(self, problem: Problem) -> float:
         """Compulsory bytes: each input read once, each output written once."""
         return float(sum(math.prod(t.shape) * DTYPES[t.dtype].size for t in self.tensors(problem)))
