@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version as version_of
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +48,7 @@ MISSING = "Kernel Tuner is not installed here: pip install kernel_tuner pycuda"
 _ATOLS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _CANDIDATE_S, _CRASH_S, _THEIR_START_S = 6.0, 40.0, 30.0
 _SEED = 1
+_AT_ONCE = 4  # planted mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,9 +102,10 @@ class Comparison:
         them = theirs.run(job, max(60.0, total_s / 3))
         self._say(start, f"Kernel Tuner: {them.done} candidates in {them.seconds:.1f} s {them.ending}")
         fates = []
-        for mistake in (*MISTAKES, *CRASHES):
-            fates.append(self.fate(mistake, atol))
-            self._say(start, f"{mistake.name}: {fates[-1]}")
+        with ThreadPoolExecutor(_AT_ONCE) as pool:  # nothing of these is timed
+            for fate in pool.map(lambda mistake: self.fate(mistake, atol), (*MISTAKES, *CRASHES)):
+                fates.append(fate)
+                self._say(start, f"{fate.name}: {fate}")
         version = version_of("kernel_tuner")
         return Beside(
             str(self.problem), self.spec.title, version, Rate(len(mine.found), mine.seconds),
@@ -112,11 +115,12 @@ class Comparison:
     def least_atol(self, candidate: Candidate) -> float:
         """The least power of ten at which Kernel Tuner takes the default configuration for right."""
         kernel = self._kernel(self.subject, candidate, "right")
-        for atol in _ATOLS:
-            ran = theirs.run(self._job([kernel], atol), 60.0)
+        with ThreadPoolExecutor(len(_ATOLS)) as pool:
+            all_ran = list(pool.map(lambda atol: theirs.run(self._job([kernel], atol), 60.0), _ATOLS))
+        for atol, ran in zip(_ATOLS, all_ran, strict=True):
             if ran.times:
                 return atol
-        raise SystemExit(f"Kernel Tuner runs the right kernel at no tolerance: {ran.ending}")
+        raise SystemExit(f"Kernel Tuner runs the right kernel at no tolerance: {all_ran[-1].ending}")
 
     def fate(self, mistake: Mistake, atol: float) -> Fate:
         """What becomes of a mistake: a wrong kernel alone, one that crashes between two that are right."""
