@@ -104,13 +104,16 @@ def options(job: Job) -> dict[str, Any]:
     def chosen(params: Mapping[str, Any]) -> Kernel:
         return kernels[int(params[NUMBER])]
 
+    def agree(params: Mapping[str, Any]) -> bool:  # a lambda's source would be parsed, together with those beside it
+        return chosen(params).threads == int(params[THREADS])
+
     return {
         "kernel_name": kernels[0].kernel,
         "kernel_source": lambda params: chosen(params).code,
         "problem_size": lambda params: chosen(params).grid,
         "arguments": list(job.arguments),
         "tune_params": {NUMBER: list(range(len(kernels))), THREADS: sorted({k.threads for k in kernels})},
-        "restrictions": lambda params: chosen(params).threads == params[THREADS],
+        "restrictions": [agree],
         "grid_div_x": [], "grid_div_y": [], "grid_div_z": [],
         "block_size_names": [THREADS],
         "smem_args": {"size": lambda params: chosen(params).smem},
