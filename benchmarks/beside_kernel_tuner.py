@@ -59,13 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--candidates", type=int, default=100, help="that both are given")
     parser.add_argument("--T", type=int, default=1024)
     parser.add_argument("--jobs", type=int, default=None, help="builds at a time [default: one a core]")
+    parser.add_argument("--backend", default="PYCUDA", help="of Kernel Tuner: PYCUDA, CUPY or NVCUDA")
     options = parser.parse_args(arguments)
     if find_spec("kernel_tuner") is None:
         print(MISSING)
         return 4
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        comparison = Comparison(choose_device("cuda"), options.T, options.jobs, Path(folder))
+        comparison = Comparison(choose_device("cuda"), options.T, options.jobs, Path(folder), options.backend)
         found = comparison.run(options.candidates, options.total)
     (options.out / "beside.json").write_text(json.dumps(found.to_json(), indent=1) + "\n", encoding="utf-8")
     text = "\n".join(found.lines()) + "\n"
@@ -75,10 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Comparison:
-    """One problem on one device; `folder` is for sources and templates."""
+    """One problem on one device; `folder` is for sources and templates, `backend` Kernel Tuner's."""
 
-    def __init__(self, opener: DeviceOpener, T: int, jobs: int | None, folder: Path) -> None:
-        self.opener, self.jobs, self.folder = opener, jobs, folder
+    def __init__(self, opener: DeviceOpener, T: int, jobs: int | None, folder: Path, backend: str = "PYCUDA") -> None:
+        self.opener, self.jobs, self.folder, self.backend = opener, jobs, folder, backend
         self.subject = choose_subject("forward", [FAMILY])
         self.problem: Problem = self.subject.problem({"T": T})
         foreseen = opener.foresee()
@@ -108,7 +109,7 @@ class Comparison:
                 self._say(start, f"{fate.name}: {fate}")
         version = version_of("kernel_tuner")
         return Beside(
-            str(self.problem), self.spec.title, version, Rate(len(mine.found), mine.seconds),
+            str(self.problem), self.spec.title, version, self.backend, Rate(len(mine.found), mine.seconds),
             Rate(them.done, them.seconds), atol, tuple(fates),
         )  # fmt: skip
 
@@ -169,7 +170,7 @@ class Comparison:
         launch = self._launch(kernels)
         return theirs.Job(
             tuple(kernels), tuple(host_arguments(launch, self.expected)),
-            tuple(answers(self.subject.op, launch, self.expected)), atol, NVCC_FLAGS,
+            tuple(answers(self.subject.op, launch, self.expected)), atol, NVCC_FLAGS, self.backend,
         )  # fmt: skip
 
     def _launch(self, kernels: Sequence[Kernel]) -> Launch:

@@ -32,11 +32,13 @@ class Fate:
 
 @dataclass(frozen=True)
 class Beside:
-    """One comparison. `atol`: the least power of ten at which Kernel Tuner takes the right kernel for right."""
+    """One comparison. `atol`: the least power of ten at which Kernel Tuner takes the right kernel for right; `version`
+    and `backend` are Kernel Tuner's."""
 
     problem: str
     device: str
     version: str
+    backend: str
     ours: Rate
     theirs: Rate
     atol: float
@@ -61,7 +63,7 @@ class Beside:
         told = f"`answer=` the float64 reference and `atol={self.atol:g}`"
         lines = [
             f"{self.problem} on {self.device}; `python -m benchmarks.beside_kernel_tuner`. Kernel Tuner {self.version}",
-            f"with PyCUDA and nvcc, {told}, the least power of ten at which the right kernel passes.",
+            f"with its {self.backend} backend, {told}, the least power of ten at which the right kernel passes.",
             "",
             "| | autotune | Kernel Tuner |",
             "|---|---|---|",

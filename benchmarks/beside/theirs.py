@@ -30,13 +30,14 @@ NUMBER, THREADS = "beside_number", "beside_threads"
 
 @dataclass(frozen=True)
 class Job:
-    """Kernels in their order, what they are called with, and what must come out to `atol`."""
+    """Kernels in their order, what they are called with, and what must come out to `atol`; Kernel Tuner's backend."""
 
     kernels: tuple[Kernel, ...]
     arguments: tuple[NDArray[Any] | np.generic, ...]
     answer: tuple[NDArray[np.float64] | None, ...]
     atol: float
     flags: tuple[str, ...]
+    backend: str = "PYCUDA"
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def options(job: Job) -> dict[str, Any]:
         "smem_args": {"size": lambda params: chosen(params).smem},
         "answer": list(job.answer),
         "atol": job.atol,
-        "lang": "CUDA",
+        "lang": job.backend,
         "compiler_options": [*job.flags, "-I", kernels[0].include],
         "strategy": "brute_force",
         "quiet": True,

@@ -132,7 +132,7 @@ def test_the_table() -> None:
         Fate("mask", "one more", False, True, True, "out: error", "ended with status 1: verification failed"),
         Fate("loop", "endless", True, True, False, "no result within 6 s", "still at it after 40 s, then killed"),
     )
-    found = Beside("forward T=1024", "NVIDIA H200", "1.5.0", Rate(100, 20.0), Rate(30, 100.0), 1e-3, fates)
+    found = Beside("forward T=1024", "NVIDIA H200", "1.5.0", "PYCUDA", Rate(100, 20.0), Rate(30, 100.0), 1e-3, fates)
     assert found.factor == pytest.approx(300 / 18)
     text = "\n".join(found.lines())
     assert "| candidates a minute | 300 (100 in 20.0 s) | 18 (30 in 100.0 s) |" in text
