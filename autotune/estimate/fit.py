@@ -9,9 +9,9 @@ measured, and what its launches are there and here. With
 - *balance*, *hiding* and *begun*: how busy its blocks keep the SMs (`autotune.estimate.load`);
 - *bytes*: the tensors once, and the workspace written and read, at the share of the bandwidth for which enough bytes
   are under way,
-- *additions*: to sums in memory, each element of fp32 read and written at the whole bandwidth. When blocks have computed
-  (a family counts them as ADDED_AT_END) nothing hides them; while they compute (ADDED_BESIDE, as if nothing were
-  masked) they take no less than that,
+- *additions*: to sums in memory, each element of fp32 read and written at the whole bandwidth. When blocks have
+  computed (a family counts them as ADDED_AT_END) nothing hides them; while they compute (ADDED_BESIDE, as if nothing
+  were masked) they take no less than that,
 
 the compute part is the known one times work / (balance · hiding) here over the same there; half of the shorter of
 computing and moving bytes comes on top of the longer; and no time is less than the work takes at the GPU's peak: where
