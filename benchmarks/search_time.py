@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Energy, Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing, Wrong
 from autotune.core.outcome import Outcome
 from autotune.gpus.known import gpu
 from autotune.tuning.budget import Budget, Clock
@@ -127,7 +127,7 @@ class Pretended:
     def load(self) -> Load:
         return Load()
 
-    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | Wrong | None]:
         return [None for _ in candidates]
 
     def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:  # noqa: ARG002

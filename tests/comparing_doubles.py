@@ -24,9 +24,25 @@ PLENTY = 1 << 30
 OURS = "comparison: "
 
 
-class ComparingCpu(CpuDevice):
-    """The emulator, with so many `free` bytes; `host` has the buffers that were downloaded, or compared with the
-    host's."""
+class Watched:
+    """Put before a device: `host` has its buffers that were downloaded, or compared with the host's."""
+
+    host: list[str]
+
+    def download(self, name: str) -> NDArray[Any]:
+        if not name.startswith(OURS):
+            self.host.append(name)
+        found: NDArray[Any] = super().download(name)  # type: ignore[misc] # the device's
+        return found
+
+    def equals(self, name: str, data: NDArray[Any]) -> bool:
+        self.host.append(name)
+        same: bool = super().equals(name, data)  # type: ignore[misc]
+        return same
+
+
+class ComparingCpu(Watched, CpuDevice):
+    """The emulator, with so many `free` bytes."""
 
     def __init__(self, free: int = PLENTY, *, builds: bool = True) -> None:
         super().__init__(gpu("h200"), threads=2)
@@ -46,15 +62,6 @@ class ComparingCpu(CpuDevice):
         self.uploads.append(name)
         super().upload(name, data)
 
-    def download(self, name: str) -> NDArray[Any]:
-        if not name.startswith(OURS):
-            self.host.append(name)
-        return super().download(name)
-
-    def equals(self, name: str, data: NDArray[Any]) -> bool:
-        self.host.append(name)
-        return super().equals(name, data)
-
 
 @dataclass
 class Comparer(PythonProgram):
@@ -66,7 +73,7 @@ def _nothing(views: dict[str, NDArray[Any]], storages: dict[str, NDArray[Any]]) 
 
 
 @dataclass
-class ComparingPython(PythonDevice):
+class ComparingPython(Watched, PythonDevice):
     """Python kernels, compared by emulated ones. `full`: it has no memory for what they compare with; `silent`: they
     leave no records."""
 
@@ -89,15 +96,6 @@ class ComparingPython(PythonDevice):
         if BETWEEN in plan.kernels:
             return Comparer(_nothing, EmulatorLibrary(artifact.path))
         return super().load(artifact, plan)
-
-    def download(self, name: str) -> NDArray[Any]:
-        if not name.startswith(OURS):
-            self.host.append(name)
-        return super().download(name)
-
-    def equals(self, name: str, data: NDArray[Any]) -> bool:
-        self.host.append(name)
-        return super().equals(name, data)
 
     def run(self, program: Program, plan: LaunchPlan) -> float | None:
         if not isinstance(program, Comparer):

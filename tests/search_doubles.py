@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Energy, Measurement, OutputCheck, Timing, Verification
+from autotune.core.measurement import Energy, Measurement, OutputCheck, Timing, Verification, Wrong
 from autotune.core.outcome import Outcome
 from autotune.core.values import Config, Value
 from autotune.gpus.identity import DeviceIdentity
@@ -97,9 +97,10 @@ class FunctionEvaluator:
     def load(self) -> Load:
         return Load(waiting=len(self._waiting))
 
-    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | Wrong | None]:
         again = self.again or self.measure
-        return [again(candidate).timing for candidate in candidates]
+        found = [again(candidate) for candidate in candidates]
+        return [Wrong(one.message) if one.outcome is Outcome.WRONG_RESULT else one.timing for one in found]
 
     def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
         self.metered += [(candidate, rounds) for candidate in candidates]

@@ -8,7 +8,9 @@ from autotune.core.errors import AutotuneError
 from autotune.core.values import Value
 from autotune.core.words import number
 from autotune.families.frontmatter import Parameter
+from autotune.families.reduced import computes
 from autotune.families.space import Space
+from autotune.families.template import Template
 from autotune.trace.observed import KernelTrace, LineCounters, Trace
 from autotune.trace.task import Traced, TraceTask
 
@@ -72,7 +74,7 @@ def find_hints(
             if (parameter, value) not in known:
                 if len(known) >= most_reruns:
                     continue
-                known[parameter, value] = _rerun(run, task, parameter, value)
+                known[parameter, value] = _rerun(run, task, space.template, parameter, value)
             tried += 1
             effect = _effect(kernel, known[parameter, value], trouble)
             if effect:
@@ -122,9 +124,14 @@ def _changes(space: Space, config: dict[str, Value], trouble: Trouble) -> Iterat
                 yield parameter.name, value
 
 
-def _rerun(run: Callable[[TraceTask], Traced], task: TraceTask, parameter: str, value: Value) -> Trace | None:
+def _rerun(
+    run: Callable[[TraceTask], Traced], task: TraceTask, template: Template, parameter: str, value: Value
+) -> Trace | None:
+    changed = task.with_config({**dict(task.config), parameter: value}, task.blocks)
+    if not computes(template, task.problem, dict(changed.config), task.spec):  # as it does the one asked for
+        return None
     try:
-        return run(task.with_config({**dict(task.config), parameter: value}, task.blocks)).trace
+        return run(changed).trace
     except AutotuneError:
         return None
 

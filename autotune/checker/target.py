@@ -14,6 +14,7 @@ from autotune.core.errors import NoFeasibleConfiguration, UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Config, Value
 from autotune.families.op_ref import OpRef
+from autotune.families.reduced import reduced
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates, find_template, load_template, names_file
 from autotune.families.unreferenced import resolve
@@ -29,7 +30,8 @@ Functions = tuple[Named | None, Named | None]
 class Target:
     """A candidate of a family for a problem; `executed` is the problem that the emulator runs in its place.
 
-    Constraints are asked of the problem itself: a configuration may make no sense for fewer heads.
+    Constraints are asked of the problem itself: a configuration may make no sense for fewer heads. Those that a kernel
+    must keep hold for both.
     """
 
     op: OpRef
@@ -150,6 +152,6 @@ def _changed(space: Space, family: Template, base: Config, params: Mapping[str, 
 
 
 def _target(ref: OpRef, family: Template, known: Best, config: Config) -> Target:
-    executed = get_op(ref.name).emulated(known.problem)
+    executed = reduced(get_op(ref.name), family, known.problem, config, known.device)
     candidate = Space(family, known.problem, known.device).candidate(config)
     return Target(ref, family, known.problem, executed, known.device, candidate)

@@ -38,6 +38,13 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Wrong:
+    """In place of a finalist's new time: its results are wrong after all."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class Energy:
     """What one call takes from the GPU's supply while it is repeated back to back: all of it, idle power included.
 

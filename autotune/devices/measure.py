@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import DeviceRefused, LaunchError
-from autotune.core.measurement import Energy, Timing, Verification
+from autotune.core.measurement import Energy, Timing, Verification, Wrong
 from autotune.core.outcome import Outcome
 from autotune.core.plan import Buffer, LaunchPlan
 from autotune.core.words import format_ms
@@ -112,20 +112,26 @@ class Bench:
         message = complaint_far_away(device, self._op, self._hard or self._expected, artifact, plan)
         return replace(verdict, outcome=Outcome.WRONG_RESULT, message=message, timing=None) if message else verdict
 
-    def retime(self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int) -> tuple[Timing | None, ...]:
+    def retime(self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int) -> tuple[Timing | Wrong | None, ...]:
         """Time several verified candidates in turn, `rounds` times each, so that drift hits all alike.
 
         Of each candidate's rounds the one with the median median is returned; None where a launch failed. Candidates
         that the device may have compared by itself are compared by the host as well, so that none wins on its word;
-        None where that finds something.
+        what that finds is told, and no time.
         """
         timings: list[list[Timing]] = [[] for _ in programs]
+        wrong: dict[int, Wrong] = {}
         for number in range(rounds):
-            for (artifact, plan), collected in zip(programs, timings, strict=True):
-                timing = self._time_once(artifact, plan, compare=number == 0)
-                if timing is not None:
-                    collected.append(timing)
-        return tuple(_middle(collected) if len(collected) == rounds else None for collected in timings)
+            for place, (artifact, plan) in enumerate(programs):
+                timing = None if place in wrong else self._time_once(artifact, plan, compare=number == 0)
+                if isinstance(timing, Wrong):
+                    wrong[place] = timing
+                elif timing is not None:
+                    timings[place].append(timing)
+        return tuple(
+            wrong.get(place) or (_middle(collected) if len(collected) == rounds else None)
+            for place, collected in enumerate(timings)
+        )
 
     def meter(
         self, programs: Sequence[tuple[Artifact, LaunchPlan]], rounds: int, seconds: float
@@ -157,7 +163,7 @@ class Bench:
         except LaunchError:
             return None
 
-    def _time_once(self, artifact: Artifact, plan: LaunchPlan, *, compare: bool) -> Timing | None:
+    def _time_once(self, artifact: Artifact, plan: LaunchPlan, *, compare: bool) -> Timing | Wrong | None:
         side = self._side(plan)
         try:
             self._place(side)
@@ -167,7 +173,7 @@ class Bench:
                     _, message = self._host.compare(side, self._outputs(side))
                     if message:
                         self._doubt_all()
-                        return None
+                        return Wrong(f"compared by the host: {message}")
                 return self._device.time(program, plan, TimingBudget(max_seconds=_FINAL_SECONDS))
         except LaunchError:
             return None

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from autotune.compilers.artifact import Artifact
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Energy, Timing
+from autotune.core.measurement import Energy, Timing, Wrong
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 from autotune.devices.factory import DeviceOpener
@@ -104,7 +104,7 @@ class Evaluated:
 class Retimed:
     """Answer to `Retime`, in its order."""
 
-    timings: tuple[Timing | None, ...]
+    timings: tuple[Timing | Wrong | None, ...]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from autotune.core.errors import LaunchError
 from autotune.core.plan import LaunchPlan
 from autotune.core.problem import Problem
 from autotune.estimate.counts import Counts, counts_of, extrapolate, grid_ratio, uneven
+from autotune.families.reduced import computes, reduced
 from autotune.families.render import render
 from autotune.families.source import KernelSource
 from autotune.families.template import Template, load_template
@@ -39,7 +40,7 @@ def count(tracer: Tracer, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[C
     """
     length = short_length(op, task)
     if length is None:
-        return _of_executed(tracer, replace(task, problem=op.emulated(task.problem)), whole)
+        return _of_executed(tracer, replace(task, problem=_executed(op, task)), whole)
     heads = task.problem.integer("B") * task.problem.integer("NH_kv")
     short, double = (_run(tracer, replace(task, problem=_one_head(task.problem, T))) for T in (length, 2 * length))
     found = []
@@ -54,7 +55,8 @@ def count(tracer: Tracer, task: TraceTask, op: Op, whole: LaunchPlan) -> tuple[C
 def short_length(op: Op, task: TraceTask) -> int | None:
     """The shorter length to trace: the least at which a doubled length doubles the tiles of every launch.
 
-    None where work is no polynomial of the length, or the problem is short itself.
+    None where work is no polynomial of the length, the problem is short itself, or the configuration computes none that
+    is shorter.
     """
     problem = task.problem
     if not isinstance(op, Attention) or problem["T"] != problem["T_kv"]:
@@ -62,9 +64,11 @@ def short_length(op: Op, task: TraceTask) -> int | None:
     template = _template(task.template)
     length = SHORT
     while 4 * length <= problem.integer("T") and length <= _LONGEST_SHORT:
-        short, double = (_render(template, task, _one_head(problem, T)) for T in (length, 2 * length))
+        problems = [_one_head(problem, T) for T in (length, 2 * length)]
+        short, double = (_render(template, task, one) for one in problems)
         ratios = grid_ratio(double.plan.launches, short.plan.launches)
-        if all(ratio in (2.0, 4.0) for ratio in ratios):
+        computed = (computes(template, one, dict(task.config), task.spec) for one in problems)
+        if all(ratio in (2.0, 4.0) for ratio in ratios) and all(computed):
             return length
         length *= 2
     return None
@@ -73,13 +77,17 @@ def short_length(op: Op, task: TraceTask) -> int | None:
 def short_source(op: Op, task: TraceTask) -> KernelSource:
     """The source whose traced build `count` needs, to build it ahead."""
     length = short_length(op, task)
-    problem = op.emulated(task.problem) if length is None else _one_head(task.problem, 2 * length)
+    problem = _executed(op, task) if length is None else _one_head(task.problem, 2 * length)
     return _render(_template(task.template), task, problem)
 
 
 @lru_cache(maxsize=16)
 def _template(path: Path) -> Template:
     return load_template(path)
+
+
+def _executed(op: Op, task: TraceTask) -> Problem:
+    return reduced(op, _template(task.template), task.problem, dict(task.config), task.spec)
 
 
 def _one_head(problem: Problem, T: int) -> Problem:

@@ -8,7 +8,7 @@ of HS; a packed row then has (NH+NH_kv)·HS + NH_kv·HS_v elements.
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from autotune.core.arithmetic import ARITHMETICS, FULL
@@ -109,6 +109,16 @@ class Attention(Op):
         patient = (share for share in least if self.flops(share) <= _PATIENCE * _EMULATED_FLOPS)
         return next(cheap, None) or next(patient, shares[-1])
 
+    def smaller(self, problem: Problem) -> Iterator[Problem]:
+        """Other shares after the one that is executed as a rule, then whole groups of query heads."""
+        yield self.emulated(problem)
+        shares = [self._share(problem, *share) for share in self._shares(problem)]
+        yield from sorted(shares, key=lambda share: not self._tells(problem, share))
+        group = problem.integer("NH") // problem.integer("NH_kv")
+        for heads in (min(2, problem.integer("NH_kv")), 1):
+            yield problem.replace(B=1, NH_kv=heads, NH=heads * group)
+        yield problem
+
     def _shares(self, problem: Problem) -> tuple[tuple[int, int, int], ...]:
         """Those that are tried, without heads that shift rows where all of the problem's begin alike.
 
@@ -123,7 +133,9 @@ class Attention(Op):
     def _share(self, problem: Problem, b: int, kv: int, g: int) -> Problem:
         group = problem.integer("NH") // problem.integer("NH_kv")
         heads = min(kv, problem.integer("NH_kv"))
-        return problem.replace(B=min(b, problem.integer("B")), NH_kv=heads, NH=heads * min(g, group))
+        # A part of the group, where there is one: kernels may want groups that divide their tiles.
+        kept = next((part for part in range(min(g, group), 1, -1) if group % part == 0), min(g, group))
+        return problem.replace(B=min(b, problem.integer("B")), NH_kv=heads, NH=heads * kept)
 
     def _tells(self, problem: Problem, share: Problem) -> bool:
         """Whether a share still has two key heads, and two query heads for each, where the problem has them."""

@@ -90,13 +90,16 @@ def _softmax_times(
     if scores.shape[1] == 0:
         return 0.0, -np.inf
     peak = scores.max(axis=1, keepdims=True)
-    peak[np.isneginf(peak)] = 0
+    empty = np.isneginf(peak[:, 0])
+    peak[empty] = 0
     with np.errstate(invalid="ignore"):
         scores -= peak
         np.maximum(scores, LEAST[scores.dtype], out=scores)
         p = np.exp(scores, out=scores)
     if hidden is not None:
         p[hidden] = 0
+    if empty.any():
+        p[empty] = 0  # keys may be infinite
     total = p.sum(axis=1, keepdims=True)
     if low_precision is not None:
         round_to(p, low_precision)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -265,6 +265,12 @@ class Op(ABC):
     def emulated(self, problem: Problem) -> Problem:
         """The smaller problem that the emulator executes in its place."""
         return problem
+
+    def smaller(self, problem: Problem) -> Iterator[Problem]:
+        """Problems that may be executed in its place, for configurations that not all of them suit: first `emulated`,
+        at last the problem itself."""
+        yield self.emulated(problem)
+        yield problem
 
     def hide(self, problem: Problem, inputs: Arrays, seed: int | None = None) -> Arrays:  # noqa: ARG002 - most hide nothing
         """The same inputs with NaN where few results depend on it, or none: it must not reach the others.

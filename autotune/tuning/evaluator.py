@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Energy, Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing, Wrong
 
 RETIME_ROUNDS = 3
 """How often each finalist is timed once more, all in turn."""
@@ -67,8 +67,11 @@ class Evaluator(Protocol):
     def load(self) -> Load:
         """What is going on."""
 
-    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
-        """Time candidates once more, all in one run, interleaved. Nothing else may be under way."""
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | Wrong | None]:
+        """Time candidates once more, all in one run, interleaved. Nothing else may be under way.
+
+        None where one could not be timed, `Wrong` where its results are.
+        """
 
     def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:
         """Measure the energy of right candidates, all in one run, interleaved. Nothing else may be under way."""

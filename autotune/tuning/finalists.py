@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.core.candidate import Candidate
-from autotune.core.measurement import Measurement
+from autotune.core.measurement import Measurement, Wrong
 from autotune.core.outcome import Outcome
 from autotune.devices.protocol import TimingBudget
 from autotune.tuning.evaluator import RETIME_ROUNDS, Evaluator
@@ -45,15 +45,17 @@ def _timed_s(entry: Entry) -> float:
     return RETIME_ROUNDS * once
 
 
-def hold_final(finalists: Sequence[Entry], records: Records, evaluator: Evaluator) -> list[Entry]:
-    """Re-time them and record each new time.
+def hold_final(finalists: Sequence[Entry], records: Records, ledger: Ledger, evaluator: Evaluator) -> list[Entry]:
+    """Re-time them and record each new time. Those whose results turn out to be wrong are recorded as such.
 
-    Returns the finalists with their new times, fastest first; empty when none could be timed.
+    Returns the others with their new times, fastest first; empty when none could be timed.
     """
     timings = evaluator.retime([entry.candidate for entry in finalists])
     final = []
     for entry, timing in zip(finalists, timings, strict=True):
-        if timing is not None and is_time(timing.median_ms):
+        if isinstance(timing, Wrong):
+            reject(entry, timing.message, records, ledger)
+        elif timing is not None and is_time(timing.median_ms):
             measurement = replace(entry.measurement, outcome=Outcome.OK, timing=timing, message="")
             final.append(_recorded(entry, measurement, records))
     return sorted(final, key=lambda entry: entry.ms)
@@ -67,10 +69,15 @@ def first_right(
         wrong = examine(entry.candidate)
         if not wrong:
             return [*ranked[place:]]
-        measurement = replace(entry.measurement, outcome=Outcome.WRONG_RESULT, timing=None, message=wrong)
-        records.reject(entry.record_id, wrong)
-        ledger.reject(replace(entry, measurement=measurement))
+        reject(entry, wrong, records, ledger)
     return []
+
+
+def reject(entry: Entry, message: str, records: Records, ledger: Ledger) -> None:
+    """Record as wrong what had been found right."""
+    measurement = replace(entry.measurement, outcome=Outcome.WRONG_RESULT, timing=None, message=message)
+    records.reject(entry.record_id, message)
+    ledger.reject(replace(entry, measurement=measurement))
 
 
 def _recorded(entry: Entry, measurement: Measurement, records: Records) -> Entry:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from autotune.compilers.artifact import Artifact
 from autotune.core.candidate import Candidate
 from autotune.core.errors import AutotuneError
-from autotune.core.measurement import Energy, Timing
+from autotune.core.measurement import Energy, Timing, Wrong
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.core.threads import start_thread
@@ -111,7 +111,7 @@ class Lane:
         """The figures of a candidate whose energy is known."""
         self._metered.note(ms, energy)
 
-    def retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
+    def retime(self, programs: Programs, rounds: int) -> tuple[Timing | Wrong | None, ...]:
         """Time verified candidates interleaved, after what is queued; waits for the result.
 
         A worker that dies over it answers with no times at all.
@@ -241,7 +241,7 @@ class Lane:
             self._client.stop()
         return reply.verdict
 
-    def _retime(self, programs: Programs, rounds: int) -> tuple[Timing | None, ...]:
+    def _retime(self, programs: Programs, rounds: int) -> tuple[Timing | Wrong | None, ...]:
         try:
             reply = self._client.ask(Retime(programs, rounds), self._limit_s * max(1, len(programs)))
         except (WorkerTimeout, WorkerDied):

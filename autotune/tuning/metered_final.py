@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from autotune.core.candidate import Candidate
+from autotune.core.measurement import Wrong
 from autotune.core.outcome import Outcome
 from autotune.tuning.evaluator import Evaluator
-from autotune.tuning.finalists import FINALISTS, first_right
+from autotune.tuning.finalists import FINALISTS, first_right, reject
 from autotune.tuning.history import Records
 from autotune.tuning.ledger import Entry, Ledger, figures_of, is_time
 from autotune.tuning.objective import Metered, Objective, front
@@ -95,13 +96,18 @@ class MeteredFinal:
         return [Entry(record.candidate, record.measurement, record.source_hash, record.id) for record in found]
 
     def _timed(self, finalists: Sequence[Entry]) -> list[Entry]:
-        """With their new times and energies, each recorded; without those that could not be measured again."""
+        """With their new times and energies, each recorded; without those that could not be measured again.
+
+        Who turns out to be wrong is recorded as that.
+        """
         candidates = [entry.candidate for entry in finalists]
         timings = self.evaluator.retime(candidates)
         energies = self.evaluator.meter(candidates, ROUNDS)
         final = []
         for entry, timing, energy in zip(finalists, timings, energies, strict=True):
-            if timing is not None and is_time(timing.median_ms) and energy is not None:
+            if isinstance(timing, Wrong):
+                reject(entry, timing.message, self.records, self.ledger)
+            elif timing is not None and is_time(timing.median_ms) and energy is not None:
                 found = replace(entry.measurement, outcome=Outcome.OK, timing=timing, energy=energy, message="")
                 number = self.records.write_final(entry.candidate, entry.source_hash, found)
                 final.append(Entry(entry.candidate, found, entry.source_hash, number))

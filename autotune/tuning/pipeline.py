@@ -21,7 +21,7 @@ from autotune.compilers.nvcc import CubinRequest
 from autotune.compilers.pool import BuildPool, BuildRequest
 from autotune.core.candidate import Candidate
 from autotune.core.errors import CompileError, FaultFound, LaunchError
-from autotune.core.measurement import Energy, Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing, Wrong
 from autotune.core.model_version import UNCOUNTED_DRIVER
 from autotune.core.outcome import DOUBTFUL, Outcome
 from autotune.core.plan import LaunchPlan
@@ -183,7 +183,7 @@ class Pipeline:
         queued = unfinished - building
         return Load(building, self._lane.waiting, self._build_seconds, self._lane.busy_seconds, queued)
 
-    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | Wrong | None]:
         """Build again what the cache has lost, then time all in turn. Ends the pipeline's own work."""
         return self._lane.retime(self._programs(candidates), RETIME_ROUNDS)
 

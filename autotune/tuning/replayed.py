@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.core.candidate import Candidate
 from autotune.core.errors import UsageError
-from autotune.core.measurement import Energy, Measurement, Timing
+from autotune.core.measurement import Energy, Measurement, Timing, Wrong
 from autotune.core.outcome import Outcome
 from autotune.devices.recorded import RecordedSpace
 from autotune.devices.replay import ReplayDevice
@@ -90,7 +90,7 @@ class Player:
     def load(self) -> Load:
         return Load()
 
-    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | None]:
+    def retime(self, candidates: Sequence[Candidate]) -> Sequence[Timing | Wrong | None]:
         return [self.device.measure(candidate.config).timing for candidate in candidates]
 
     def meter(self, candidates: Sequence[Candidate], rounds: int) -> Sequence[Energy | None]:  # noqa: ARG002

@@ -173,7 +173,7 @@ class Session:
             if not finalists:
                 return self._crown(ranked, engine)
             self._report(engine, "finalists")
-            final = hold_final(finalists, self.records, self.evaluator)
+            final = hold_final(finalists, self.records, self.ledger, self.evaluator)
             self.timeline.mark("timed")
             if final:
                 final = self._crown(final, engine)

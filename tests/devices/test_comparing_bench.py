@@ -10,7 +10,7 @@ import pytest
 
 from autotune.compilers.artifact import Artifact
 from autotune.compilers.cache import BuildCache
-from autotune.core.measurement import Timing
+from autotune.core.measurement import Timing, Wrong
 from autotune.core.outcome import Outcome
 from autotune.core.plan import LaunchPlan
 from autotune.devices import device_comparison
@@ -175,7 +175,12 @@ def test_finalists_are_compared_by_the_host_as_well() -> None:
     judge(one, "right")
     programs = [(artifact(kernel), plan()) for kernel in ("right", "no_scale", "refuses")]
     timings = one.retime(programs, rounds=3)
-    assert [None if timing is None else timing.median_ms for timing in timings] == [2.0, None, None]
+    right, wrong, refused = timings
+    assert isinstance(right, Timing)
+    assert right.median_ms == 2.0
+    assert isinstance(wrong, Wrong)
+    assert wrong.message.startswith("compared by the host: y: error ")
+    assert refused is None
     assert device.host == ["y", "y"]
 
 

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=128 WARPS=4 WARPS_D=1 BLOCK_N=64 STAGES=3 MIN_BLOCKS=2 Q_IN_REGISTERS=True SWIZZLE=True REVERSE=False OVERLAP=0 POLYNOMIAL=0 SPLIT=1 PACK_HEADS=False HEAVY_FIRST=True HEADS_AT_ONCE=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          dd9dfddd23ef661f
+// hash:          3525d25af2981158
 
 #include "common/attention/exact.cuh"
 #include "common/attention/grid.cuh"

@@ -116,6 +116,24 @@ def test_rows_without_a_key_are_zero_and_finite(op: Op) -> None:
         assert all(np.isfinite(array).all() for array in result.values())
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_whose_keys_all_have_no_weight_are_zero(causal: bool) -> None:
+    """Scores of -inf come of infinite keys, too; beside others they count nothing."""
+    problem = FORWARD.problem(B=1, NH=1, T=4, T_kv=6, HS=8, dtype="fp32", causal=causal)
+    inputs = FORWARD.inputs(problem, 4)
+    inputs["q"] = np.abs(inputs["q"])
+    inputs["k"][0, 0, :4] = -np.inf
+    beside = {"q": inputs["q"][:, :, 2:], "k": inputs["k"][:, :, 4:], "v": inputs["v"][:, :, 4:]}
+    others = FORWARD.reference(problem.replace(T=2, T_kv=2), beside)
+    result = FORWARD.reference(problem, inputs)
+    for name, expected in others.items():
+        np.testing.assert_allclose(result[name][:, :, 2:], expected, rtol=1e-12)
+    inputs["k"][...] = -np.inf
+    result = FORWARD.reference(problem, inputs)
+    assert (result["out"] == 0).all()
+    assert np.isneginf(result["lse"]).all()
+
+
 @pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
 def test_units_together_are_the_whole(op: Op) -> None:
     problem = op.problem(B=2, NH=6, NH_kv=2, T=5, T_kv=6, HS=4, dtype="fp32")

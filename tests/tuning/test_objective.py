@@ -26,7 +26,7 @@ from autotune.tuning.objective import OBJECTIVES, TIME, Demand, Metered, Objecti
 from autotune.tuning.replayed import Unrecorded
 from autotune.tuning.samplers import make_strategy
 from autotune.tuning.strategy import Proposal
-from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, family, run, store, took
+from tests.search_doubles import IDENTITY, PROBLEM, FunctionEvaluator, engine, failed, family, run, store, took
 
 ENERGY, EDP, BOTH = (OBJECTIVES[name] for name in ("energy", "edp", "time,energy"))
 
@@ -241,6 +241,17 @@ def test_the_one_with_the_least_energy_must_be_right_elsewhere(tmp_path: Path) -
     standing = search.records.standing("measured")
     assert standing is not None
     assert (standing.candidate.config["A"], standing.stage) == (1, "trial")  # in time nothing was compared
+
+
+def test_who_is_wrong_when_measured_once_more_is_recorded_as_wrong(tmp_path: Path) -> None:
+    def again(candidate: Candidate) -> Measurement:
+        return failed(Outcome.WRONG_RESULT, "y is off") if candidate.config["A"] == 5 else figures(candidate)
+
+    search = ended(tmp_path, lambda candidate: True, again)
+    assert [entry.candidate.config["A"] for entry in search.final(ENERGY)[:4]] == [4, 3, 6, 2]
+    (wrong,) = (r for r in search.records.store.measurements(PROBLEM) if r.candidate.config["A"] == 5)
+    assert (wrong.measurement.outcome, wrong.measurement.message) == (Outcome.WRONG_RESULT, "y is off")
+    assert "y is off" in search.ledger.first_messages()[Outcome.WRONG_RESULT]
 
 
 def test_an_end_with_nothing_new_measures_nothing(tmp_path: Path) -> None:

@@ -7,10 +7,19 @@
 #include "common/types.cuh"
 #include "common/view.cuh"
 
+/// The log-sum-exp of a block's part of a row, from the sum of its weights and the logarithm that comes of it: -infinity
+/// without keys. Weights that are all 0 beside keys come of scores beyond what a float holds: NaN, for which
+/// `combine_splits_of_row` computes the row again.
+__device__ __forceinline__ float part_log_sum(bool sees_keys, float sum, float log_sum)
+{
+    const float of_keys = sum == 0.0f ? not_a_number() : log_sum;
+    return sees_keys ? of_keys : minus_infinity();
+}
+
 /// Row `t` of head `h` of batch `b` of O, and its log-sum-exp. `parts` and `part_lse` are its (SPLIT, COLS) and (SPLIT),
 /// COLS the next multiple of 4 columns; a part without a key has a log-sum-exp of -infinity, and nothing written. A block is
-/// COLS / 4 threads along x, four columns each, by LANES along y, which share out the parts. Returns whether the thread's columns are finite; where scores are
-/// so large that their rounding shows, they are NaN.
+/// COLS / 4 threads along x, four columns each, by LANES along y, which share out the parts. Returns whether the thread's
+/// columns are finite; where a part's log-sum-exp is NaN, or scores are so large that their rounding shows, they are NaN.
 template <int HS, int SPLIT, int LANES, class T>
 __device__ __forceinline__ bool combine_parts(const float* parts, const float* part_lse, const View<T, 4>& out, float* lse,
                                               int b, int h, int t)
@@ -53,4 +62,23 @@ __device__ __forceinline__ bool combine_parts(const float* parts, const float* p
         matrix_of(out, b, h)[t * out.stride[2] + col * out.stride[3]] = rounded;
     }
     return finite;
+}
+
+/// The block's row of O, of all (B, NH, T), from the parts of all splits: `partial_out` (rows, SPLIT, COLS), `partial_lse`
+/// (rows, SPLIT). What is not finite is computed again as it is defined. Blocks as `combine_parts` has them, a warp or more.
+template <int SPLIT, int LANES, int HS, bool CAUSAL, class T, int HS_V>
+__device__ __forceinline__ void combine_splits_of_row(const float* partial_out, const float* partial_lse,
+                                                      const View<T, 4>& out, float* lse,
+                                                      const ExactForward<HS, CAUSAL, T, HS_V>& exact)
+{
+    constexpr int ACROSS = (HS_V + 3) / 4;
+    const long long row = blockIdx.x;
+    const int query = blockIdx.x % exact.scores.T;
+    const int head = blockIdx.x / exact.scores.T % exact.NH;
+    const int batch = blockIdx.x / exact.scores.T / exact.NH;
+    const bool finite = combine_parts<HS_V, SPLIT, LANES>(partial_out + row * SPLIT * 4 * ACROSS, partial_lse + row * SPLIT,
+                                                          out, lse + row, batch, head, query);
+
+    if (!__syncthreads_or(!finite) || threadIdx.y * ACROSS + threadIdx.x >= 32) return;
+    exact.mend(out, lse, batch, head, query);
 }
