@@ -41,11 +41,11 @@ def constants(problem: Problem, config: Config) -> dict[str, str]:
     [
         (32, {}),
         (32, {"BLOCK_N": 192, **BULK}),
-        (64, {"ORDER": "early", **BULK}),
+        (64, {"ORDER": "early", "SPARED_REGISTERS": 16, **BULK}),
         (64, {"BLOCK_N": 64, "BLOCK_M": 128, "NEXT_KERNEL": "at_start"}),
         (64, {"BLOCK_M": 128, "Q_STAGES": 1, "DO_STAGES": 1}),
         (72, {"Q_STAGES": 3, "DO_STAGES": 1}),
-        (96, {"BLOCK_N": 64, "SPARED_REGISTERS": 8}),
+        (96, {"BLOCK_N": 64}),
         (112, {}),
         (128, {"NEXT_KERNEL": "at_end"}),
         (128, {"ORDER": "early", **BULK}),
