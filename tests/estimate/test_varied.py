@@ -19,7 +19,7 @@ FAMILY = find_template("forward", "flash_wgmma")
 TEMPLATES = {FAMILY.name: FAMILY}
 TUNED: dict[str, Any] = {
     "BLOCK_M": 256, "BLOCK_N": 64, "STAGES": 4, "PING_PONG": True, "OUT_APART": True, "PERSISTENT": True,
-    "MIN_BLOCKS": 1, "PACK_HEADS": False, "HEADS_AT_ONCE": 1, "SPLIT": 1,
+    "MIN_BLOCKS": 1, "PACK_HEADS": False, "HEADS_AT_ONCE": 1, "SPLIT": 1, "SPARED_REGISTERS": 0,
 }  # fmt: skip
 LONG = FORWARD.problem(B=8, NH=32, T=2048, HS=64, causal=False)
 

@@ -1,8 +1,8 @@
 // autotune: backward/flash_wgmma: tiles on Hopper's tensor cores (wgmma) by TMA, warps specialised; scores recomputed transposed, dK and dV in registers, dQ added up in fp32 or in a pass of its own
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
-// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start QUERY_SPLIT=1
+// configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start QUERY_SPLIT=1 DQ_OWNER=False SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          21e62942e077aa25
+// hash:          fd8ef19a20883d0f
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -138,6 +138,7 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
             load_slabs<Values>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
             wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
             let_next_kernel_begin();
+
             opening = false;
         }
         bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));

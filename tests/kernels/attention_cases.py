@@ -13,6 +13,7 @@ from autotune.devices.emulated import CpuDevice
 from autotune.devices.measure import Bench, Verdict
 from autotune.emulator.building import build_emulator
 from autotune.families.render import render
+from autotune.families.source import KernelSource
 from autotune.families.space import Space
 from autotune.families.template import Template, find_template
 from autotune.gpus.known import gpu
@@ -106,7 +107,12 @@ def verdict(
 
 def traced(template: Template, problem: Problem, config: Config, cache: BuildCache) -> Trace:
     """Run once with every access of every thread of every block watched."""
-    source, op = render(template, problem, config, SPEC), get_op(problem.op)
+    return traced_source(render(template, problem, config, SPEC), problem, cache)
+
+
+def traced_source(source: KernelSource, problem: Problem, cache: BuildCache) -> Trace:
+    """The same of a source, which may have been changed since it was rendered."""
+    op = get_op(problem.op)
     images = {name: array.ravel() for name, array in op.inputs(problem, seed=1).items()}
     artifact = build_emulator(source, cache, traced=True)
     return trace_plan(artifact, source.plan, images, op.tensors(problem), blocks=None)
