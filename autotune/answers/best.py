@@ -1,11 +1,12 @@
 """The best configuration known, as it is answered: which record it rests on and what its time is of."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from autotune.core.candidate import Candidate
+from autotune.core.dtypes import DTYPES
 from autotune.core.errors import UsageError
 from autotune.core.problem import Problem
 from autotune.core.values import Value
@@ -63,7 +64,7 @@ class Best:
     compiler: str = ""
     remarks: tuple[str, ...] = ()
     expected_ms: float | None = None  # for this problem, from times of others; never beside `ms`
-    sure: str = ""  # how sure the answer is, in words
+    sure: str = ""  # how sure the answer is, in words, and what it goes without
     energy_mj: float | None = None  # of a call, where `found_ms` is known with it
     error: float | None = None  # the part of its bound, where that was asked about
 
@@ -148,3 +149,32 @@ class Best:
             **({"plan": asdict(self.plan)} if plan else {}),
             **({"source": self.source.code} if source else {}),
         }
+
+
+def told(found: Best) -> Best:
+    """The answer, saying so where 16-bit elements are multiplied without tensor cores for want of a family."""
+    lacking = _lacking(found)
+    return replace(found, sure="; ".join(filter(None, [found.sure, lacking]))) if lacking else found
+
+
+def _lacking(found: Best) -> str:
+    """Why nothing better than a family without tensor cores is there; empty where something is."""
+    from autotune.families.template import builtin_templates
+    from autotune.ops.registry import BUILTIN
+
+    problem, spec = found.problem, found.device
+    if found.template.front.tensor_cores or problem.op not in BUILTIN or "HS" not in problem.fields:
+        return ""
+    faster = [family for family in builtin_templates(problem.op) if family.front.tensor_cores]
+    if not faster or DTYPES[problem.dtype].size != 2:
+        return ""
+
+    def taken(problem: Problem) -> bool:
+        return any(family.why_unsupported(problem, spec) is None for family in faster)
+
+    if taken(problem):
+        return ""
+    sizes = [name for name in ("HS", "HS_v") if name in problem.fields]
+    heads = " ".join(f"{name}={problem[name]}" for name in sizes if problem.says(name))
+    what = heads if taken(problem.replace(**dict.fromkeys(sizes, 64))) else f"{problem.dtype} on {spec.title}"
+    return f"without tensor cores: no family that uses them takes {what}"

@@ -16,7 +16,7 @@ from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
-from autotune.answers.best import Answer, Best, sureness
+from autotune.answers.best import Answer, Best, sureness, told
 from autotune.answers.failed import Failed
 from autotune.answers.looked_at import Wish, changed, looked_at, make_wish, unfulfilled, wished
 from autotune.answers.weighing import most_promising
@@ -231,7 +231,7 @@ class _Finder:
 
     def usual(self) -> Best:
         """The first answer that there is."""
-        return self.exact() or self.fitting() or self.default()
+        return self.exact() or told(self.fitting() or self.default())
 
     def wished(self, wish: Wish) -> Best:
         """What fulfils a wish; where nothing on record does the usual answer, which says so, but no larger error.

@@ -13,6 +13,7 @@ from autotune.families.planning import make_plan
 from autotune.families.space import Space
 from autotune.families.template import Template, builtin_templates
 from autotune.gpus.known import gpu
+from autotune.ops.op import Op
 from autotune.ops.registry import get_op, problem_of
 from autotune.store.json_lines import Line
 from autotune.store.shipped import shipped_winners
@@ -317,3 +318,23 @@ def test_half_as_many_keys_a_block_add_twice_to_dq(fields: dict[str, Any]) -> No
     blocks = -(-problem.integer("T_kv") // 64)
     added = problem.integer("B") * problem.integer("NH") * problem.integer("T") * 64 * blocks
     assert narrow.likely_ms > 2 * 4 * added / (SPEC.bandwidth_gbs * 1e6)
+
+
+@pytest.mark.parametrize("HS", [33, 75, 129, 187])
+@pytest.mark.parametrize("op", [FORWARD, BACKWARD], ids=lambda op: op.name)
+def test_rows_that_are_packed_first_take_longer_than_the_next_width(op: Op, HS: int) -> None:
+    """One more launch, and rows that are written and read once more: families with a kernel `pack_rows` count both."""
+    fields: dict[str, Any] = {"B": 2, "NH": 6, "T": 1024, "dtype": "fp16", "layout": "bhtd"}
+    odd, even = (op.problem(**fields, HS=size) for size in (HS, (HS + 7) // 8 * 8))
+    families = [family for family in TEMPLATES[op.name].values() if "pack_rows(" in family.text]
+    assert families
+    for family in families:
+        space = Space(family, odd, SPEC)
+        candidate = space.candidate(next(iter(space.valid_starts())))
+        timed = Known(candidate, op.problem(**fields, HS=64), 0.5)
+        (here,), (beside,) = (by_promise([timed], TEMPLATES[op.name], problem, SPEC) for problem in (odd, even))
+        plan = make_plan(family, op, odd, space.namespace(candidate.config))
+        assert "pack_rows" in plan.kernels
+        nbytes = sum(buffer.nbytes for buffer in plan.buffers if buffer.name.endswith("_rows"))
+        assert nbytes >= 3 * 12 * 1024 * 2 * even.integer("HS")  # of Q, K and V
+        assert here.likely_ms > beside.likely_ms + 3e-3  # more than the launch alone
