@@ -2,13 +2,14 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start QUERY_SPLIT=1 DQ_OWNER=False SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          fd8ef19a20883d0f
+// hash:          92121f3584c3780a
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
 #include "common/attention/exact.cuh"
 #include "common/attention/exchange_ring.cuh"
 #include "common/attention/key_block.cuh"
+#include "common/attention/key_producer.cuh"
 #include "common/attention/marked_gradients.cuh"
 #include "common/attention/query_origins.cuh"
 #include "common/attention/ring.cuh"
@@ -40,6 +41,7 @@ constexpr int HS = 64;
 constexpr int HS_V = 64;            // of V, O and their gradients
 constexpr bool CAUSAL = true;
 constexpr bool ADDED = true;         // blocks of keys add up dQ in memory; else it has a pass of its own
+constexpr bool OVERLAP = true;       // kernels of a call begin before those before them have ended
 constexpr bool BULK = false;          // they add by way of shared memory; else from registers
 constexpr int BLOCK_N = 128;         // keys a block
 constexpr int BLOCK_M = 64;          // queries a step; keys, in dQ's pass
@@ -113,42 +115,18 @@ struct Shared {
     }
 };
 
-/// The producer, one thread: loads what the consumers will want, in their order, as soon as there is room.
+/// The producer, one thread.
 __device__ __forceinline__ void produce(const Shared& shared, const Block& block, const TensorMap& q_map,
                                         const TensorMap& k_map, const TensorMap& v_map, const TensorMap& dout_map,
                                         const float* origins, const float* deltas)
 {
-    prefetch(q_map);
-    prefetch(k_map);
-    prefetch(v_map);
-    prefetch(dout_map);
-    RingPlace<Q_STAGES> q;
-    RingPlace<DO_STAGES> d;
-    bool opening = true;
-    shared.keys.begin_fill(Once(), Keys::BYTES);
-    load_slabs<Keys>(shared.k, k_map, shared.keys.full(Once()), {0, block.key, block.key_head, block.batch});
-    block.for_each_tile([&](int i, int tile) {
-        const int head = block.key_head * block.heads + i;
-        const long long row = block.number(i, tile) * BLOCK_M;
-        shared.queries.begin_fill(q, Queries::BYTES + 4 * BLOCK_M);
-        load_slabs<Queries>(shared.q + q.stage * Queries::BYTES, q_map, shared.queries.full(q),
-                            {0, tile * BLOCK_M, head, block.batch});
-        if (opening) {
-            shared.values.begin_fill(Once(), Values::BYTES);
-            load_slabs<Values>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
-            wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
-            let_next_kernel_begin();
+    const auto begin = [] {
+        wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
+        let_next_kernel_begin();
 
-            opening = false;
-        }
-        bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));
-        q.advance();
-        shared.douts.begin_fill(d, Douts::BYTES + 4 * BLOCK_M);
-        load_slabs<Douts>(shared.dout + d.stage * Douts::BYTES, dout_map, shared.douts.full(d),
-                          {0, tile * BLOCK_M, head, block.batch});
-        bulk_load(shared.deltas + d.stage * 4 * BLOCK_M, deltas + row, 4 * BLOCK_M, shared.douts.full(d));
-        d.advance();
-    });
+    };
+    produce_tiles<Keys, Values, Queries, Douts, Q_STAGES, DO_STAGES, OVERLAP, false>(
+        shared, block, q_map, k_map, v_map, dout_map, origins, deltas, begin);
 }
 
 /// One of two arrays.
@@ -175,7 +153,7 @@ struct Consumer {
     int group;
     RingPlace<Q_STAGES> q;
     RingPlace<DO_STAGES> d;
-    RingPlace<2> exchanged;  // of dS, and of P where one group has it from the other
+    RingPlace<2> exchanged;  // of dS
     float* dq_sums;
     float* sums_before = nullptr;  // where dQ of the step before belongs
 
@@ -411,12 +389,7 @@ row_delta(View<const element, 4> out, View<const element, 4> dout, const float* 
     const long long number = write_origin<HS_V, ROW_THREADS, ROW_LANES>(out, dout, lse, origins, deltas, NH, rows,
                                                                         Scores<CAUSAL>(T, T_kv, scale), LARGEST_LSE);
     if (number < 0) return;
-    if constexpr (ADDED) {
-        float4* const sums = reinterpret_cast<float4*>(dq_sums + number * TILE_COLS);
-#pragma unroll
-        for (int c = threadIdx.x % ROW_LANES; c < TILE_COLS / 4; c += ROW_LANES)
-            sums[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
+    if constexpr (ADDED) clear_sums<TILE_COLS, ROW_LANES>(dq_sums + number * TILE_COLS);
 }
 
 /// Rounds dQ, 16 rows by up to 64 columns a warp, and computes again what came out not finite.
@@ -435,14 +408,7 @@ finish_gradients(View<element, 4> q, View<element, 4> k, View<element, 4> v, Vie
     const RowPlace keys = sixteen_rows(number, NH_kv, T_kv);
     KeyMarks<element> marks;
     if (keys.b < B) marks.load(dk, dv, keys);
-    constexpr int ROUND_COLS = 64, PARTS = TILE_COLS / ROUND_COLS;
-    const RowPlace parts = first_row_of_block<WARPS>(NH, rows / 16 * PARTS);  // parts of a row, in place of rows
-    const RowPlace first = {parts.b, parts.h, (parts.t + warp) / PARTS * 16};
-    const int col = (parts.t + warp) % PARTS * ROUND_COLS, row = first.t % BLOCK_M;
-    if (first.b < B && first.t < T && col < HS) {
-        const long long tile = (RowPlace{first.b, first.h, first.t - row}.number(NH, rows)) / BLOCK_M;
-        round_sums<Sums, ROUND_COLS / 32>(dq_sums + tile * Sums::TILE, row, dq, exact, first, col);
-    }
+    round_share<Sums, BLOCK_M, TILE_COLS, WARPS>(dq_sums, dq, exact, B, NH, T, rows);
     __syncwarp();  // all have looked for marks
     if (marks.any()) mend_keys(exact, dk, dv, keys);
 }

@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_M=256 BLOCK_N=64 STAGES=4 PING_PONG=True OUT_APART=True PERSISTENT=True MIN_BLOCKS=1 PACK_HEADS=False HEADS_AT_ONCE=0 SPLIT=1 SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          21c278d1a5f843c4
+// hash:          41d2ebc31851fea9
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/exact.cuh"

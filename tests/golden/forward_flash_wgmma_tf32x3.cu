@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp32 causal=1 layout=bthd
 // configuration: BLOCK_M=192 BLOCK_N=64 STAGES=2 SMALL=bf16 Q_IN=shared Q_ROUNDS=1 PARTS=1 OVERLAP=False PING_PONG=False HEADS_AT_ONCE=4 SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1213e93b98fd064c
+// hash:          ee67152887efe465
 
 #include "common/attention/exact.cuh"
 #include "common/attention/online_accumulators.cuh"

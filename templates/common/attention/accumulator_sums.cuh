@@ -56,3 +56,12 @@ struct AccumulatorSums {
         return reinterpret_cast<const float4*>(part + col % N / 8 * 512 + row % 64 / 16 * 128)[threadIdx.x % 32];
     }
 };
+
+/// Clears COLS floats of the sums by LANES neighbouring threads, as many as a row has, whichever they are.
+template <int COLS, int LANES>
+__device__ __forceinline__ void clear_sums(float* sums)
+{
+    float4* const fours = reinterpret_cast<float4*>(sums);
+#pragma unroll
+    for (int c = threadIdx.x % LANES; c < COLS / 4; c += LANES) fours[c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}

@@ -4,6 +4,7 @@
 #include "common/attention/score.cuh"
 #include "common/attention/steps.cuh"
 #include "common/attention/work_order.cuh"
+#include "common/ptx/opaque.cuh"
 
 /// BLOCK_N keys of a key head, and the tiles of BLOCK_M queries that see any of them, head by head of those that share the
 /// keys. STAGGER: blocks of a head begin at different tiles, and come to their first ones last.
@@ -87,3 +88,11 @@ struct KeyBlock {
         }
     }
 };
+
+/// Of a KeyBlock's tiles the first one's number, among those of all matrices. Computed where it is asked for: for kernels
+/// whose registers are few.
+template <class Block>
+__device__ __forceinline__ int first_number(const Block& block)
+{
+    return (opaque(block.batch) * block.NH + block.key_head * block.heads) * block.tiles;
+}

@@ -19,6 +19,14 @@ __device__ __forceinline__ void mark_not_finite(float (&x)[REGISTERS])
     if (__any_sync(ALL_LANES, zero != 0.0f) && threadIdx.x % 32 == 0) x[0] = not_a_number();
 }
 
+/// The same of a transposed gradient, whose rows are the accumulators' columns: each sixteen of them for themselves.
+template <int REGISTERS>
+__device__ __forceinline__ void mark_columns_not_finite(float (&x)[REGISTERS])
+{
+#pragma unroll
+    for (int i = 0; i < REGISTERS; i += 8) mark_not_finite(reinterpret_cast<float (&)[8]>(x[i]));
+}
+
 /// A warp group's accumulators, 64 rows of a gradient, scaled, by way of 64 rows of a tile from `row` on to the tensor of
 /// `map`, from `at` on if that `exists`. The group's barrier: number 1 + `group`. The copy goes on.
 template <class Tile, class T, int REGISTERS>
@@ -54,6 +62,23 @@ struct KeyMarks {
     }
 
     __device__ __forceinline__ bool any() const { return !is_finite(to_float(of_dk)) || !is_finite(to_float(of_dv)); }
+};
+
+/// The same where several warps have columns of these rows, and each its mark in the first of its own, a multiple of 8 among
+/// HS and HS_V: a lane looks at one of them.
+template <class T, int HS, int HS_V>
+struct SharedKeyMarks {
+    static_assert(HS <= 256 && HS_V <= 256, "a lane for each eight columns");
+    KeyMarks<T> marks;
+
+    __device__ __forceinline__ void load(const View<T, 4>& dk, const View<T, 4>& dv, const RowPlace& first)
+    {
+        const int col = threadIdx.x % 32 * 8;
+        if (col < HS) marks.of_dk = row_of(dk, first)[col * dk.stride[3]];
+        if (col < HS_V) marks.of_dv = row_of(dv, first)[col * dv.stride[3]];
+    }
+
+    __device__ __forceinline__ bool any() const { return __any_sync(ALL_LANES, marks.any()); }
 };
 
 /// Computes sixteen rows of dK and dV again, from `first` on, where they are not finite. For a warp, all of which have looked

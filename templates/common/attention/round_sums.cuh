@@ -75,3 +75,20 @@ __device__ __forceinline__ void round_sums(const float* sums, int row, const Vie
     for (int part = 0; part < PARTS; ++part)
         if (col + 32 * part < HS) round_sums(x[part], dq, exact, first, col + 32 * part);
 }
+
+/// The same of a tile of dQ's sums for one of a block's WARPS warps: 16 rows by up to 64 columns, of all that blocks of x of the
+/// grid share out. Sums of ROWS rows by COLS columns a tile, `rows` rows a matrix, `B` batches of them.
+template <class Sums, int ROWS, int COLS, int WARPS, int HS, bool CAUSAL, class Element, int HS_V>
+__device__ __forceinline__ void round_share(const float* dq_sums, const View<Element, 4>& dq,
+                                            const ExactGradients<HS, CAUSAL, Element, HS_V>& exact, int B, int NH, int T, int rows)
+{
+    constexpr int ROUND_COLS = COLS < 64 ? COLS : 64, PARTS = (COLS + ROUND_COLS - 1) / ROUND_COLS;
+    const int warp = threadIdx.x / 32;
+    const RowPlace parts = first_row_of_block<WARPS>(NH, rows / 16 * PARTS);  // parts of a row, in place of rows
+    const RowPlace first = {parts.b, parts.h, (parts.t + warp) / PARTS * 16};
+    const int col = (parts.t + warp) % PARTS * ROUND_COLS, row = first.t % ROWS;
+    if (first.b < B && first.t < T && col < HS) {
+        const long long tile = (RowPlace{first.b, first.h, first.t - row}.number(NH, rows)) / ROWS;
+        round_sums<Sums, ROUND_COLS / 32>(dq_sums + tile * Sums::TILE, row, dq, exact, first, col);
+    }
+}

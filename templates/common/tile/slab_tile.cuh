@@ -5,10 +5,11 @@
 #include "common/ptx/wgmma.cuh"
 
 /// ROWS_ rows, a multiple of 8, of COLS columns, a multiple of 16; the last slab may be wider than what is left of them.
-template <int ROWS_, int COLS>
+/// SLAB_: columns of a slab; narrower ones where nothing is to be left.
+template <int ROWS_, int COLS, int SLAB_ = COLS <= 16 ? 16 : COLS <= 32 ? 32 : 64>
 struct SlabTile {
     static constexpr int ROWS = ROWS_;
-    static constexpr int SLAB = COLS <= 16 ? 16 : COLS <= 32 ? 32 : 64;  // columns
+    static constexpr int SLAB = SLAB_;
     static constexpr int LINE = 2 * SLAB;                                // bytes, the swizzle's width
     static constexpr int SLABS = (COLS + SLAB - 1) / SLAB;
     static constexpr int SLAB_BYTES = ROWS * LINE;
@@ -33,4 +34,7 @@ struct SlabTile {
         return wgmma_descriptor<LINE>(tile, SLAB_BYTES, 8 * LINE);
     }
     __device__ static constexpr int along_rows(int step) { return step * 16 * LINE; }
+
+    /// Where such an operand begins that has columns from `col` on, a multiple of 8: all of them in one slab, or whole slabs.
+    __device__ static constexpr int from_column(int col) { return col / SLAB * SLAB_BYTES + col % SLAB * 2; }
 };
