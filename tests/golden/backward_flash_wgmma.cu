@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start QUERY_SPLIT=1 DQ_OWNER=False SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          fd8ef19a20883d0f
+// hash:          e49c7b58aed8dd84
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -138,7 +138,6 @@ __device__ __forceinline__ void produce(const Shared& shared, const Block& block
             load_slabs<Values>(shared.v, v_map, shared.values.full(Once()), {0, block.key, block.key_head, block.batch});
             wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
             let_next_kernel_begin();
-
             opening = false;
         }
         bulk_load(shared.origins + q.stage * 4 * BLOCK_M, origins + row, 4 * BLOCK_M, shared.queries.full(q));
@@ -175,7 +174,7 @@ struct Consumer {
     int group;
     RingPlace<Q_STAGES> q;
     RingPlace<DO_STAGES> d;
-    RingPlace<2> exchanged;  // of dS, and of P where one group has it from the other
+    RingPlace<2> exchanged;  // of dS
     float* dq_sums;
     float* sums_before = nullptr;  // where dQ of the step before belongs
 
