@@ -184,6 +184,10 @@ def test_what_ptxas_does_not_do_is_reported(body: str, said: str, cache: BuildCa
         (64, {"BLOCK_M": 128, "ORDER": "late", "STAGGER": True}),
         (128, {}),
         (96, {"ORDER": "early"}),
+        (96, {"DQ_OWNER": True}),
+        (64, {"DQ_OWNER": True, "BLOCK_M": 128}),
+        (128, {"DQ_OWNER": True}),
+        (32, {"DQ_OWNER": True, "BLOCK_N": 192}),
     ],
     ids=str,
 )

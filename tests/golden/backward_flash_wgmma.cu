@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: DQ_ACCUMULATE=atomic SPLIT=keys BLOCK_N=128 BLOCK_M=64 Q_STAGES=3 DO_STAGES=3 ORDER=early STAGGER=False HEADS_AT_ONCE=0 NEXT_KERNEL=at_start QUERY_SPLIT=1 DQ_OWNER=False SPARED_REGISTERS=0
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          92121f3584c3780a
+// hash:          919eb8c5d6b10bcc
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -114,20 +114,6 @@ struct Shared {
         fence_mbarrier_init();
     }
 };
-
-/// The producer, one thread.
-__device__ __forceinline__ void produce(const Shared& shared, const Block& block, const TensorMap& q_map,
-                                        const TensorMap& k_map, const TensorMap& v_map, const TensorMap& dout_map,
-                                        const float* origins, const float* deltas)
-{
-    const auto begin = [] {
-        wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
-        let_next_kernel_begin();
-
-    };
-    produce_tiles<Keys, Values, Queries, Douts, Q_STAGES, DO_STAGES, OVERLAP, false>(
-        shared, block, q_map, k_map, v_map, dout_map, origins, deltas, begin);
-}
 
 /// One of two arrays.
 template <bool FIRST, int A, int B>
@@ -351,7 +337,13 @@ key_gradients(const __grid_constant__ TensorMap q_map, const __grid_constant__ T
 
     if (threadIdx.x >= CONSUMERS) {
         release_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x == CONSUMERS) produce(shared, block, q_map, k_map, v_map, dout_map, origins, deltas);
+        if (threadIdx.x == CONSUMERS)
+            produce_tiles<Keys, Values, Queries, Douts, Q_STAGES, DO_STAGES, OVERLAP, false>(
+                shared, block, q_map, k_map, v_map, dout_map, origins, deltas, [] {
+                    wait_for_previous_kernel();  // origins, deltas and dQ's sums are row_delta's
+                    let_next_kernel_begin();
+
+                });
     } else {
         take_registers<CONSUMER_REGISTERS>();
         Consumer consumer(shared, block, dq_sums);

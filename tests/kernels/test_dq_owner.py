@@ -33,7 +33,9 @@ def owned(problem: Problem, changed: Config) -> dict[str, Value]:
 
 
 def constants(problem: Problem, config: Config) -> dict[str, str]:
-    return dict(re.findall(r"^constexpr \w+ (\w+) = ([^;]+);", render(FAMILY, problem, config, SPEC).body, re.MULTILINE))
+    return dict(
+        re.findall(r"^constexpr \w+ (\w+) = ([^;]+);", render(FAMILY, problem, config, SPEC).body, re.MULTILINE)
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def constants(problem: Problem, config: Config) -> dict[str, str]:
 )
 @pytest.mark.parametrize("causal", [True, False])
 def test_gradients_are_right(HS: int, changed: Config, causal: bool, judge: Judge) -> None:
-    """Ragged lengths, heads that share keys; two and more parts of dQ, and whole rows of it; also where its group loads."""
+    """Ragged lengths, heads that share keys; several parts of dQ, and whole rows; also where its group loads."""
     for T, T_kv in ((203, 290), (150, 77)):
         dtype = "fp16" if causal else "bf16"
         problem = BACKWARD.problem(B=1, NH=2, NH_kv=1, T=T, T_kv=T_kv, HS=HS, dtype=dtype, causal=causal)
@@ -117,7 +119,10 @@ FAULTS = {
     "released before its product is done": (EARLY_RELEASE, "shared memory race"),
     "placed before it is released": ((r"shared\.pair_tiles\.wait_empty\(exchanged\);", ""), "shared memory race"),
     "taken before it is placed": ((r"shared\.pair_tiles\.wait_full\(at\);", ""), "read of what nobody wrote"),
-    "placed without a fence": ((r"fence_async_shared\(\);\s+(shared\.pair_tiles\.filled)", r"\1"), "missing proxy fence"),
+    "placed without a fence": (
+        (r"fence_async_shared\(\);\s+(shared\.pair_tiles\.filled)", r"\1"),
+        "missing proxy fence",
+    ),
     "dK where K is still read": (
         (r"named_barrier<CONSUMERS \+ 128>\(8\);", "named_barrier<CONSUMERS>(7);"),
         "shared memory race",
@@ -135,3 +140,47 @@ def test_a_fault_of_the_exchange_is_found(
     assert places > 0
     trace = traced_source(dataclasses.replace(source, body=body), problem, cache)
     assert kind in {found.kind for found in trace.findings}
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed", "registers"),
+    [
+        (64, {}, (208, 72, 24)),
+        (64, {"SPARED_REGISTERS": 16}, (192, 104, 24)),
+        (96, {}, (200, 88, 24)),
+        (112, {}, (208, 72, 24)),
+        (32, {"BLOCK_N": 192}, (128, 72, 24)),
+        (64, {"BLOCK_M": 128}, (224, 56, None)),
+        (128, {}, (224, 56, None)),
+    ],
+    ids=str,
+)
+def test_registers_of_the_groups(HS: int, changed: Config, registers: tuple[int, int, int | None]) -> None:
+    """Those with keys, the owner and, where there is one, the producer have together what a multiprocessor has."""
+    problem = BACKWARD.problem(HS=HS, dtype="fp16")
+    config = owned(problem, changed)
+    found = constants(problem, config)
+    names = ("CONSUMER_REGISTERS", "OWNER_REGISTERS", "PRODUCER_REGISTERS")
+    assert tuple(int(found[name]) if name in found else None for name in names) == registers
+    keys, owner, producer = registers
+    assert int(found["BLOCK_N"]) // 64 * keys + owner + (producer or 0) <= 512
+
+
+@pytest.mark.parametrize(
+    ("HS", "changed", "why"),
+    [
+        (64, {"ORDER": "late"}, "what comes late is dQ"),
+        (64, {"DQ_ACCUMULATE": "turns"}, "adds it to sums that others add to"),
+        (64, {"DQ_ACCUMULATE": "separate"}, "adds it to sums that others add to"),
+        (64, {"BLOCK_M": 96}, "64 rows each"),
+        (128, {"Q_STAGES": 1}, "does so for Q and dO together"),
+        (64, {"BLOCK_M": 128, "Q_STAGES": 3, "DO_STAGES": 3}, "a register too many"),
+        (64, {"BLOCK_M": 128, "SPARED_REGISTERS": 8}, "registers"),
+        (64, {"BLOCK_N": 192}, "registers"),
+        (64, {"BLOCK_N": 64, "SPARED_REGISTERS": 8}, "more than enough"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit(HS: int, changed: Config, why: str) -> None:
+    space = Space(FAMILY, BACKWARD.problem(HS=HS, dtype="fp16"), SPEC)
+    assert why in str(space.why_not({**FAMILY.defaults, "DQ_OWNER": True, **changed}))
