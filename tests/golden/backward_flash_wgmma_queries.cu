@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_N=128 WARP_GROUPS=2 Q_STAGES=2 DO_STAGES=2 GRADIENT_ROWS=head ORDER=late PAIR_STAGES=1 DQ_ACCUMULATE=atomic HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          1f441eeb77162b1e
+// hash:          95f7a83099c802b2
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -123,14 +123,14 @@ struct Consumer {
 
 
     /// P of the group's queries from S.
-    __device__ __forceinline__ void weigh(Scores64& s, int tile, bool masked) const
+    __device__ __forceinline__ void weigh(Scores64& s, float of_lane, int tile, bool masked) const
     {
         if (masked) {
             const int query = tile * BLOCK_M + group * 64 + accumulator_row(), key = block.key + accumulator_col();
             hide_beyond(s, {block.scores.beyond(query, key), block.scores.beyond(query + 8, key)});
         }
         float origins[2];
-        load_of_rows(origins, shared.origins + 4 * (q.stage * BLOCK_M + group * 64));
+        of_rows<false>(origins, of_lane);
         weigh_rows(s, block.scores, origins);
     }
 
@@ -188,11 +188,13 @@ struct Consumer {
         multiply_over_columns<element, Douts, Values>(
             dp, Douts::rows_by_k(shared.dout + d.stage * Douts::BYTES + group * 64 * Douts::LINE), shared.v);
         if constexpr (BEFORE) begin_gradients(place_before(exchanged), place_before(q), place_before(d), parts...);
+        const float of_lane = load_of_lane(shared.origins + 4 * (q.stage * BLOCK_M + group * 64),
+                                           shared.deltas + 4 * (d.stage * BLOCK_M + group * 64));
         wgmma_wait<BEFORE ? 2 : 1>(s);
-        weigh(s, tile, masked);
+        weigh(s, of_lane, tile, masked);
         wgmma_wait<BEFORE ? 1 : 0>(dp);
         float deltas[2];
-        load_of_rows(deltas, shared.deltas + 4 * (d.stage * BLOCK_M + group * 64));
+        of_rows<true>(deltas, of_lane);
         differentiate_rows<element>(p, ds, s, dp, deltas);
         if constexpr (BEFORE && PAIR_STAGES == 1) {  // this step's pairs take their place
             wgmma_wait<0>(parts...);

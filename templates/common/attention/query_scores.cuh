@@ -9,11 +9,20 @@
 #include "common/ptx/stmatrix.cuh"
 #include "common/types.cuh"
 
-/// Of the thread's two rows what lies in shared memory, a float a row of the warp group's 64.
-__device__ __forceinline__ void load_of_rows(float (&x)[2], SharedAddress rows)
+/// What lies in shared memory of a warp's sixteen rows, two floats a row of the warp group's 64: one of them a lane. Handed
+/// round by `of_rows`, all have been loaded, and their places may be released.
+__device__ __forceinline__ float load_of_lane(SharedAddress first, SharedAddress second)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane % 16;
+    return __uint_as_float(load_shared_word((lane < 16 ? first : second) + 4 * row));
+}
+
+/// Of the thread's two rows the first float, or the SECOND.
+template <bool SECOND>
+__device__ __forceinline__ void of_rows(float (&x)[2], float own)
 {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) x[r] = __uint_as_float(load_shared_word(rows + 4 * (accumulator_row() + 8 * r)));
+    for (int r = 0; r < 2; ++r) x[r] = __shfl_sync(ALL_LANES, own, threadIdx.x % 32 / 4 + 8 * r + (SECOND ? 16 : 0));
 }
 
 /// From scores to weights. `origins`: what is subtracted from each of the two rows' scores in base 2.

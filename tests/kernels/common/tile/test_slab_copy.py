@@ -73,3 +73,27 @@ def test_tiles_in_and_out(cols: int, cache: BuildCache) -> None:
     np.testing.assert_array_equal(got[:64], x[8:72])
     np.testing.assert_array_equal(got[64:120], (sums * 0.5).astype(np.float16)[:56])
     np.testing.assert_array_equal(got[120:], 7)
+
+
+TRANSPOSED = """
+#include "common/tile/slab_copy.cuh"
+using Tile = SlabTile<48, 128>;
+extern __shared__ __align__(1024) unsigned char smem[];
+extern "C" __global__ void __launch_bounds__(128) test(const float* sums, __half* out)
+{
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+    float x[16];
+    for (int i = 0; i < 16; ++i) x[i] = sums[(row + i / 2 % 2 * 8) * 32 + i / 4 * 8 + col + i % 2];
+    place_transposed<Tile, __half>(shared_address(smem), 16, 64, x, 0.5f);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 32 * 64; i += 128)
+        out[i] = *reinterpret_cast<const __half*>(smem + Tile::offset(16 + i / 64, 64 + i % 64 / 8 * 8) + i % 8 * 2);
+}
+"""
+
+
+def test_accumulators_transposed(cache: BuildCache) -> None:
+    sums = np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
+    kernel = SmallKernel(TRANSPOSED, cache, threads=128, smem=48 * 256)
+    got = kernel(sums=sums, out=np.zeros((32, 64), np.float16))["out"]
+    np.testing.assert_array_equal(got, (sums.T * 0.5).astype(np.float16))

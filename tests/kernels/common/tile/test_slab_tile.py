@@ -42,3 +42,25 @@ def test_chunks_lie_as_tma_places_them(cache: BuildCache) -> None:
     got = kernel(places=np.zeros(places.size, np.int32), steps=np.zeros(len(want_steps), np.int32))
     np.testing.assert_array_equal(got["places"], places)
     np.testing.assert_array_equal(got["steps"], want_steps)
+
+
+def test_narrow_slabs_and_columns_within(cache: BuildCache) -> None:
+    """A slab's width of one's own; where columns begin that an operand has."""
+    kernel = SmallKernel(
+        """
+        #include "common/tile/slab_tile.cuh"
+        extern "C" __global__ void test(int* found)
+        {
+            using Narrow = SlabTile<24, 80, 16>;
+            using Wide = SlabTile<24, 128>;
+            if (threadIdx.x != 0) return;
+            found[0] = Narrow::BYTES;
+            found[1] = Narrow::offset(4, 72);
+            found[2] = Narrow::from_column(32);
+            found[3] = Wide::from_column(96);
+        }
+        """,
+        cache,
+    )
+    got = kernel(found=np.zeros(4, np.int32))["found"]
+    np.testing.assert_array_equal(got, [5 * 24 * 32, 4 * 24 * 32 + 4 * 32 + 0, 2 * 24 * 32, 24 * 128 + 64])
