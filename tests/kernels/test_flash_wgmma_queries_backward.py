@@ -41,11 +41,20 @@ def valid(problem: Problem, changed: Config) -> dict[str, Value]:
 @pytest.mark.parametrize(
     ("HS", "changed"),
     [
-        (8, KEYS), (32, {**KEYS, **BULK}), (64, {}), (64, {**KEYS, "PAIR_STAGES": 2}), (72, {"BLOCK_N": 80}),
-        (96, {**PLAIN, **NARROW, **BULK}), (128, {"BLOCK_N": 80}), (128, NARROW), (192, PLAIN), (248, PLAIN), (256, {**PLAIN, **KEYS}),
+        (8, KEYS),
+        (32, {**KEYS, **BULK}),
+        (64, {}),
+        (64, {**KEYS, "PAIR_STAGES": 2}),
+        (72, {"BLOCK_N": 80}),
+        (96, {**PLAIN, **NARROW, **BULK}),
+        (128, {"BLOCK_N": 80}),
+        (128, NARROW),
+        (192, PLAIN),
+        (248, PLAIN),
+        (256, {**PLAIN, **KEYS}),
     ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_head_size_is_right(HS: int, changed: Config, causal: bool, judge: Judge) -> None:
     """Rows of products that are keys and columns of the head, groups that share them out, or have a gradient each."""
@@ -169,8 +178,16 @@ def test_supports() -> None:
         problem = BACKWARD.problem(HS=HS, HS_v=HS_v, dtype="fp16")
         assert FAMILY.why_unsupported(problem, SPEC) is None
         assert Space(FAMILY, problem, SPEC).size > 0
-    for other in ({"HS": 64, "dtype": "fp32"}, {"HS": 264}, {"HS": 75}, {"HS": 64, "HS_v": 50}, {"HS": 32, "HS_v": 192}):
-        assert FAMILY.why_unsupported(BACKWARD.problem(**{"dtype": "fp16", **other}), SPEC) is not None
+    others: tuple[dict[str, Value], ...] = (
+        {"HS": 64, "dtype": "fp32"},
+        {"HS": 264},
+        {"HS": 75},
+        {"HS": 64, "HS_v": 50},
+        {"HS": 32, "HS_v": 192},
+    )
+    for other in others:
+        fields: dict[str, Any] = {"dtype": "fp16", **other}
+        assert FAMILY.why_unsupported(BACKWARD.problem(**fields), SPEC) is not None
     assert FAMILY.why_unsupported(BACKWARD.problem(dtype="fp16"), gpu("a100")) is not None
 
 

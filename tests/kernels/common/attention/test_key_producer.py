@@ -38,11 +38,13 @@ test(const __half*, const __half*, const __half*, const __half*, const float* or
     }
     __syncthreads();
     if (threadIdx.x == 0)
-        produce_tiles<Keys, Keys, Queries, Queries, 2, 1, OVERLAP, FEW>(shared, block, q_map, k_map, v_map, dout_map, origins,
-                                                                       deltas, [&] { begun[0] += 1; });
+        produce_tiles<Keys, Keys, Queries, Queries, 2, 1, OVERLAP, FEW>(
+            shared, block, q_map, k_map, v_map, dout_map, origins, deltas, [&] { begun[0] += 1; });
     if (threadIdx.x < 32) return;
     const int lane = threadIdx.x - 32;
-    const auto at = [&](int tile, int row) { return __half2float(*reinterpret_cast<const __half*>(smem + tile + Keys::offset(row, 0))); };
+    const auto at = [&](int tile, int row) {
+        return __half2float(*reinterpret_cast<const __half*>(smem + tile + Keys::offset(row, 0)));
+    };
     shared.keys.wait_full(RingPlace<1>());
     shared.values.wait_full(RingPlace<1>());
     if (lane < 16) {

@@ -72,9 +72,11 @@ def test_products(cols: int, cache: BuildCache) -> None:
     a, b, p = (random.integers(-4, 5, shape).astype(np.float16) for shape in ((64, cols), (48, cols), (64, 48)))
     slabs = -(-cols // 64)
     smem = 128 * (64 * slabs + 48 * slabs + 64)
-    outputs = {"over_columns": np.zeros((64, 48), np.float32)} | {
-        name: np.zeros((64, cols), np.float32) for name in ("over_rows", "from_registers")
-    } | {name: np.zeros((64, 16), np.float32) for name in ("anew", "of_columns")}
+    outputs = (
+        {"over_columns": np.zeros((64, 48), np.float32)}
+        | {name: np.zeros((64, cols), np.float32) for name in ("over_rows", "from_registers")}
+        | {name: np.zeros((64, 16), np.float32) for name in ("anew", "of_columns")}
+    )
     got = SmallKernel(KERNEL.replace("COLS", str(cols)), cache, threads=128, smem=smem)(a=a, b=b, p=p, **outputs)
     x, y, z = (array.astype(np.float64) for array in (a, b, p))
     np.testing.assert_array_equal(got["over_columns"], x @ y.T)
