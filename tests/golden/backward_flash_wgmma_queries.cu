@@ -2,7 +2,7 @@
 // problem:       B=4 NH=12 NH_kv=12 T=1024 T_kv=1024 HS=64 dtype=fp16 causal=1 layout=bthd
 // configuration: BLOCK_N=128 WARP_GROUPS=2 Q_STAGES=2 DO_STAGES=2 GRADIENT_ROWS=head ORDER=late PAIR_STAGES=1 DQ_ACCUMULATE=atomic HEADS_AT_ONCE=0 NEXT_KERNEL=at_start
 // compile:       nvcc -std=c++17 -O3 -arch=sm_90a -I templates -cubin <this file>
-// hash:          95f7a83099c802b2
+// hash:          7b6dcf5bb123d1bf
 
 #include "common/attention/accumulator_rows.cuh"
 #include "common/attention/accumulator_sums.cuh"
@@ -141,6 +141,7 @@ struct Consumer {
         const SharedAddress pairs = shared.pairs + at.stage * Shared::PAIRS_BYTES;
         const SharedAddress dout = shared.dout + d_at.stage * Douts::BYTES, queries = shared.q + q_at.stage * Queries::BYTES;
         shared.pair_tiles.wait_full(at);
+        wgmma_fence(own);
         KeyPart{0, 0}.add(own, pairs + group * Pairs::BYTES, group == 0 ? dout : queries);
         wgmma_commit();
     }
@@ -239,10 +240,8 @@ struct Consumer {
     template <class... Parts>
     __device__ __forceinline__ void run(Parts&... parts)
     {
-        wgmma_fence(parts...);
         block.for_each_step([&](int head, int tile, auto masked, auto first) { step(head, tile, masked, first, parts...); });
         if constexpr (LATE) {
-            wgmma_fence(parts...);
             begin_gradients(place_before(exchanged), place_before(q), place_before(d), parts...);
             wgmma_wait<0>(parts...);
         }
