@@ -305,7 +305,7 @@ def test_gradients_that_blocks_add_up_are_not_free(T: int, *, causal: bool) -> N
 def test_one_key_head_has_its_queries_shared_out_all_the_same() -> None:
     """64 heads on one: 0.315 ms with 16 shares, 1.88 without."""
     problem = BACKWARD.problem(B=2, NH=64, NH_kv=1, T=1024, HS=128, dtype="fp16", causal=False)
-    assert ranked(problem)[0].known.candidate.config["QUERY_SPLIT"] >= 8
+    assert int(ranked(problem)[0].known.candidate.config["QUERY_SPLIT"]) >= 8
 
 
 @pytest.mark.parametrize("fields", [{"B": 1, "NH": 12, "T": 2048}, {"B": 2, "NH": 64, "NH_kv": 8, "T": 1024}], ids=str)
