@@ -217,7 +217,8 @@ def _peak(template: Template, spec: DeviceSpec) -> float:
 @dataclass(frozen=True)
 class _Work:
     """What a plan has to do. `cost`: operations that would take as long if every SM were as busy as can be; `nbytes`:
-    bytes that would take as long at the whole bandwidth; `least_ms`: the operations at the peak, latency all hidden."""
+    bytes that would take as long at the whole bandwidth; `least_ms`: the operations at the peak, latency all hidden, or
+    the additions beside them."""
 
     cost: float
     nbytes: float
