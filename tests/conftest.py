@@ -24,6 +24,7 @@ pytest_plugins = ("tests.small_templates",)
 LONG = (
     "test_every_family", "test_every_family_compiles", "test_export", "test_fleet", "test_extreme_values",
     "test_flash_mma_backward", "test_backward_kernels", "test_dropped_in", "test_readme", "test_flash_wgmma_backward",
+    "test_dq_owner", "test_flash_wgmma_queries_backward", "test_check_problems", "test_split_keys",
     "test_check_templates", "test_check_mutants", "test_flash_wgmma_forward", "test_flash_mma_forward_ways",
     "test_examination", "test_installed", "test_export_runs", "test_collection", "test_flash_mma_forward",
     "test_flash_mma_backward_compiles", "test_example", "test_check_command", "test_exported_extension",
