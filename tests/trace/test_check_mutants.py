@@ -70,4 +70,6 @@ def test_what_is_missing_is_found(family: Template) -> None:
     expected = "asynchronous copy not waited for" if copies else "shared memory race"
     found = [finding for finding in trace.findings if finding.kind == expected]
     assert found, list(map(str, trace.findings))
-    assert all(finding.line > 0 for finding in found)
+    # A function of a header that is not inlined, as is the producer's loop at a low level, has no line of the kernel.
+    assert any(finding.line > 0 for finding in found)
+    assert all(finding.line > 0 or finding.place.inner for finding in found)

@@ -88,7 +88,7 @@ def test_what_a_kernel_writes_into_the_connection_is_no_answer(client: WorkerCli
     with pytest.raises(WorkerDied, match="wrote into its connection: UnpicklingError"):
         outcome(client, "babbles")
     with pytest.raises(WorkerDied, match="wrote into its connection: OSError"):
-        outcome(client, "claims_much", limit_s=0.5)
+        outcome(client, "claims_much", limit_s=20.0)
     assert outcome(client, "right") is Outcome.OK
 
 
